@@ -1,6 +1,7 @@
 /**
- * Every way in which a target can fail has a sentence, and the code for a search behind it. Targets
- * that answer 101 or only 1xx fail the attempt and never block.
+ * Every way in which a target can fail has a sentence, with the code for a search. A reply that
+ * never ends, or that is none, blocks nothing. A kept connection that the target had closed is no
+ * failure: the event is sent once more, on a connection of its own.
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
@@ -11,226 +12,234 @@ import { createServer as createTlsServer } from 'node:tls';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { describeFailure } from '../../../src/webhook/failures.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
-import { holdTimers } from '../../support/clock.ts';
-import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
-import { test } from '../../support/until.ts';
-import {
-  leasedEvent,
-  stateOf,
-  deliverOnce,
-  untilStatus,
-  sendEvent,
-} from '../../support/webhook-store.ts';
-import { listenOn } from '../../support/ports.ts';
-import { listenOnTcp } from '../../support/socket.ts';
+import { freePorts, listenOn } from '../../support/ports.ts';
+import { test, until } from '../../support/until.ts';
+import { leasedEvent } from '../../support/webhook-store.ts';
+import { wordsOf } from '../../support/words.ts';
 
-const portOf = (server: Server): Promise<number> =>
+type Treat = (socket: Socket) => unknown;
+type Listen = (treat: Treat) => Server;
+
+const read = (name: string) =>
+  readFileSync(join(import.meta.dirname, '../../unit/vectors/tls', name));
+const ofTls: Listen = (treat) =>
+  createTlsServer({ key: read('server.key'), cert: read('server.crt') }, treat);
+
+const portOf = (treat: Treat, listen: Listen = createServer) =>
   listenOn(
     { after },
-    server.on('connection', (socket) => socket.on('error', () => {})),
+    listen(treat).on('connection', (socket: Socket) => socket.on('error', () => {})),
   );
+const urlOf = async (treat: Treat) => `http://127.0.0.1:${await portOf(treat)}/`;
 
-async function failureOf(url: string, more: { body?: Buffer; signal?: AbortSignal } = {}) {
+/** One connection at a time, so that one that is blocked would block the next event. */
+function forwardTo(url: string) {
   const target = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
   after(() => target.close());
-  const { signal = AbortSignal.timeout(20_000), ...given } = more;
-  return (await target.deliver(leasedEvent(given), signal)).error;
+  return async ({ body = Buffer.from('{}'), signal = AbortSignal.timeout(60_000) } = {}) =>
+    (await target.deliver(leasedEvent({ body }), signal)).error;
 }
+const failureOf = async (url: string) => (await forwardTo(url)()) ?? '';
 
-const files = join(import.meta.dirname, '../../unit/vectors/tls');
-const read = (name: string) => readFileSync(join(files, name));
+const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
+const CLOSED = 'the target closed the connection before it had answered (ECONNRESET)';
+const replying =
+  (reply: string): Treat =>
+  (socket) =>
+    socket.once('data', () => socket.end(reply));
 
-/** Answers each request with raw bytes, and leaves the connection open. */
-const target = { answer: (_socket: Socket): void => {}, requests: 0 };
-const port = await listenOnTcp({ after }, (socket) => {
-  socket.on('data', () => {
-    target.requests += 1;
-    target.answer(socket);
-  });
+test('a target that is down, hangs up or sends no HTTP fails with its reason', async () => {
+  const [port] = await freePorts(1);
+  const cases: ReadonlyArray<readonly [url: string, error: RegExp]> = [
+    [
+      'http://no-such-host.invalid/',
+      /^the name of the target (has no address in DNS \(ENOTFOUND\)|could not be looked up)/,
+    ],
+    [`http://127.0.0.1:${port}/`, /nothing listens at its port \(ECONNREFUSED\)$/],
+    [await urlOf((socket) => socket.destroy()), /before it had answered \(ECONNRESET\)$/],
+    [await urlOf(replying('')), /before it had answered \(ECONNRESET\)$/],
+    [await urlOf(replying('HTTP/1.1 200 OK\r\nx: ')), /before it had answered \(ECONNRESET\)$/],
+    [await urlOf(replying('220 ESMTP\r\n')), /not valid HTTP: its URL may begin with https \(HPE_/],
+    [await urlOf(replying(`HTTP/1.1 200 OK\r\nx: ${'x'.repeat(100_000)}`)), /HEADER_OVERFLOW\)$/],
+    [`https://localhost:${await portOf(() => {}, ofTls)}/`, /\(UNABLE_TO_VERIFY_LEAF_SIGNATURE\)$/],
+    [
+      (await urlOf(replying('HTTP/1.1 400 Bad\r\n\r\n'))).replace('http', 'https'),
+      /^the target uses another version of TLS, or none/,
+    ],
+  ];
+  for (const [url, error] of cases) assert.match(await failureOf(url), error);
 });
-
-test('a name without an address says so', async () => {
-  assert.match(
-    (await failureOf('http://no-such-host.invalid/')) ?? '',
-    /^the name of the target (has no address in DNS \(ENOTFOUND\)|could not be looked up: DNS did not answer \(EAI_AGAIN\))$/,
-  );
-});
-
-test('a certificate of an unknown authority, and TLS where there is none, say so', async () => {
-  const options = { key: read('server.key'), cert: read('server.crt') };
-  const port = await portOf(createTlsServer(options, () => {}));
-  assert.equal(
-    await failureOf(`https://localhost:${port}/`),
-    "the target's certificate is of an unknown authority, or an intermediate certificate is missing; NODE_EXTRA_CA_CERTS names certificates to trust (UNABLE_TO_VERIFY_LEAF_SIGNATURE)",
-  );
-  assert.match(
-    (await failureOf(`http://localhost:${port}/`)) ?? '',
-    /^the target('s answer is not valid HTTP: its URL may begin with https \(HPE_\w+\)| closed the connection before it had answered \(ECONNRESET\))$/,
-  );
-  const plain = await portOf(
-    createServer((socket) => socket.once('data', () => socket.end('HTTP/1.1 400 Bad\r\n\r\n'))),
-  );
-  assert.match(
-    (await failureOf(`https://localhost:${plain}/`)) ?? '',
-    /^the target uses another version of TLS, or none: then its URL begins with http \(\w+\)$/,
-  );
-});
-
-type Treat = (socket: Socket, abort: () => void) => void;
-
-test('an attempt that was aborted says for what it waited', async () => {
-  const failureBy = async (scheme: string, treat: Treat, more: { body?: Buffer } = {}) => {
-    const { signal, abort } = abortable();
-    const port = await portOf(createServer((socket) => treat(socket, abort)));
-    return failureOf(`${scheme}://127.0.0.1:${port}/`, { ...more, signal });
-  };
-  const silent: Treat = (socket, abort) => socket.once('data', abort);
-  const deaf: Treat = (socket, abort) => {
-    socket.pause();
-    // By then, the other end knows of its connection, too.
-    setImmediate(() => setImmediate(abort));
-  };
-  assert.equal(await failureBy('http', silent), 'the target did not answer');
-  assert.equal(await failureBy('https', silent), 'the target did not complete the TLS handshake');
-  assert.equal(
-    await failureBy('http', deaf, { body: Buffer.alloc(30_000_000) }),
-    'the target did not read the event',
-  );
-});
-
-function abortable() {
-  const controller = new AbortController();
-  return { signal: controller.signal, abort: () => controller.abort() };
-}
 
 test('each known code has a sentence of its own, and others have one, too', () => {
-  const codes = [
-    ...['ENOTFOUND', 'EAI_AGAIN', 'EAI_FAIL', 'ECONNREFUSED', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT'],
-    ...['EHOSTUNREACH', 'ENETUNREACH', 'EHOSTDOWN', 'EACCES', 'EPERM', 'EMFILE', 'EADDRNOTAVAIL'],
-    ...['CERT_HAS_EXPIRED', 'CERT_NOT_YET_VALID', 'CERT_REVOKED', 'CERT_REJECTED', 'EPROTO'],
-    ...['DEPTH_ZERO_SELF_SIGNED_CERT', 'SELF_SIGNED_CERT_IN_CHAIN', 'HOSTNAME_MISMATCH'],
-    ...['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'UNABLE_TO_DECRYPT_CERT_SIGNATURE', 'INVALID_CA'],
-    ...[
-      'ERR_TLS_CERT_ALTNAME_INVALID',
-      'ERR_SSL_WRONG_VERSION_NUMBER',
-      'ERR_TLS_HANDSHAKE_TIMEOUT',
-    ],
-    ...['ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'ERR_SSL_SSLV3_ALERT_HANDSHAKE_FAILURE'],
-    ...['HPE_HEADER_OVERFLOW', 'HPE_INVALID_CONSTANT', 'ENEW', 'ERR_INVALID_CHAR'],
-  ];
-  for (const code of codes) {
-    const text = describeFailure(Object.assign(new Error(), { code }));
-    assert.match(text, new RegExp(`^(the|this|there|a) [a-z].{20,} \\(${code}\\)$`));
-  }
-  const texts = [
-    ['CERT_HAS_EXPIRED', "the target's certificate has expired"],
-    ['DEPTH_ZERO_SELF_SIGNED_CERT', "the target's certificate is self-signed;"],
-    ['ERR_TLS_CERT_ALTNAME_INVALID', "the target's certificate is for another name"],
-    ['ETIMEDOUT', 'the target did not accept the connection'],
-    ['EHOSTUNREACH', 'there is no route to the network of the target'],
-  ] as const;
-  for (const [code, start] of texts) {
-    const text = describeFailure(Object.assign(new Error(), { code }));
-    assert.ok(text.startsWith(start), text);
-  }
+  const codes = wordsOf(`
+    ENOTFOUND EAI_AGAIN ECONNREFUSED EPIPE ETIMEDOUT EHOSTUNREACH EACCES EMFILE CERT_HAS_EXPIRED
+    CERT_NOT_YET_VALID CERT_REVOKED ERR_TLS_CERT_ALTNAME_INVALID DEPTH_ZERO_SELF_SIGNED_CERT
+    SELF_SIGNED_CERT_IN_CHAIN EPROTO ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED INVALID_CA
+    HPE_HEADER_OVERFLOW HPE_INVALID_CONSTANT ENEW
+  `);
+  const texts = codes.map((code) => describeFailure(Object.assign(new Error(), { code })));
+  for (const [index, text] of texts.entries())
+    assert.match(text, new RegExp(`^(the|this|there|a) [a-z].{20,} \\(${codes[index]}\\)$`));
+  assert.equal(new Set(texts.map((text) => text.replace(/ \(\w+\)$/, ''))).size, codes.length);
   assert.equal(describeFailure(new Unavailable('ours')), 'ours');
   assert.equal(describeFailure(new Error('foreign')), 'the request to the target failed');
 });
 
-test('log, store, event show and what the inbox page reads have the same sentence', async (t) => {
-  // No other timer has this length.
-  const seconds = 77;
-  const endAttempt = holdTimers(t, seconds * 1_000);
-  const silent = await portOf(createServer((socket) => socket.once('data', endAttempt)));
-  const { url, sql } = await createDatabase(t);
-  const gatehouse = await startGatehouse(t, ['webhook'], url, {
-    WEBHOOK_FORWARD_URL: `http://127.0.0.1:${silent}/`,
-    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-    WEBHOOK_RETRY_SCHEDULE: 'none',
-    WEBHOOK_TIMEOUT: String(seconds),
-  });
-  const id = await sendEvent(gatehouse.url.webhook);
-  await untilStatus(sql, id, 'dead');
-  const error = `no result within ${seconds} s: the target did not answer`;
-  assert.deepEqual((await stateOf(sql, id)).errors, [error]);
-  assert.ok(gatehouse.stdout().includes(`"error":"${error}"`), gatehouse.stdout());
-  const shown = await runCommand(['event', 'show', id], { DATABASE_URL: url });
-  assert.ok(shown.stdout.includes(error), shown.stdout + shown.stderr);
-  const operator = await runCommand(['token', 'create', '--role', 'operator'], {
-    DATABASE_URL: url,
-  });
-  const read = (path: string) =>
-    ask('GET', `${gatehouse.url.webhook}${path}`, { bearer: operator.stdout.trim() });
-  const [event] = (await read('/events')).json;
-  assert.equal(event.last_error, error);
-  const [attempt] = (await read(`/events/${id}`)).json.attempts;
-  assert.equal(attempt.error, error);
+test('an attempt that is aborted says for what it waited', async () => {
+  const controllerOf =
+    (scheme: string, treat: (socket: Socket, abort: () => void) => unknown) =>
+    async (body = Buffer.from('{}')) => {
+      const controller = new AbortController();
+      const abort = () => controller.abort();
+      const port = await portOf((socket) => treat(socket, abort));
+      return forwardTo(`${scheme}://127.0.0.1:${port}/`)({ body, signal: controller.signal });
+    };
+  const silent = (socket: Socket, abort: () => void) => socket.once('data', abort);
+  const deaf = (socket: Socket, abort: () => void) => {
+    socket.pause();
+    // By then, the other end knows of its connection, too.
+    setImmediate(() => setImmediate(abort));
+  };
+  const half = (socket: Socket, abort: () => void) =>
+    socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\n', abort));
+  assert.equal(await controllerOf('http', silent)(), 'the target did not answer');
+  assert.equal(await controllerOf('http', half)(), 'the target did not answer');
+  const secure = controllerOf('https', silent);
+  assert.equal(await secure(), 'the target did not complete the TLS handshake');
+  const unread = await controllerOf('http', deaf)(Buffer.alloc(30_000_000));
+  assert.equal(unread, 'the target did not read the event');
 });
 
-const SWITCH =
-  'HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
-
-const SWITCHED = 'the target answered 101; it changed the protocol in place of an answer';
-
-const OK = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n';
-
-const url = `http://127.0.0.1:${port}/`;
-
-const forward = createForwardTarget({ url: new URL(url), secret: null, allowPrivate: true }, 1);
-
-after(() => forward.close());
-
-const never = new AbortController().signal;
-
-test('a 101 reply fails the attempt at once, and its connection is not reused', async () => {
-  const cases = [
-    [SWITCH, SWITCHED],
-    ['HTTP/1.1 101 X\r\n\r\n', SWITCHED],
-    [`HTTP/1.1 103 Early Hints\r\n\r\n${SWITCH}`, SWITCHED],
-    [`${SWITCH}${OK}`, SWITCHED],
-  ] as const;
-  for (const [answer, error] of cases) {
-    target.answer = (socket) => {
-      socket.write(answer);
-    };
-    assert.equal((await forward.deliver(leasedEvent(), never))?.error, error, answer);
-    target.answer = (socket) => {
-      socket.write(OK);
-    };
-    assert.equal(await deliverOnce(forward, leasedEvent()), null, 'the next event');
-  }
-});
-
-test('1xx replies are ignored: the final reply decides', async () => {
-  for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
-    target.answer = (socket) => {
-      socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 ${interim}\r\n\r\n${OK}`);
-    };
-    assert.equal(await deliverOnce(forward, leasedEvent()), null, interim);
-    target.answer = (socket) => {
-      socket.write(`HTTP/1.1 ${interim}\r\n\r\nHTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`);
-    };
-    assert.deepEqual(
-      await forward.deliver(leasedEvent(), never),
-      { error: 'the target answered 503', answer_status: 503, answer: '', retryAfter: null },
-      interim,
+test('an endless, broken or invalid body after a 2xx is a success and frees its connection', async () => {
+  let poured = 0;
+  let isOver = false;
+  const flood = forwardTo(
+    await urlOf((socket) => {
+      const chunk = Buffer.alloc(65_536);
+      const pour = () => {
+        let hasRoom = !socket.destroyed;
+        while (hasRoom) {
+          poured += chunk.length;
+          hasRoom = socket.write(chunk);
+        }
+      };
+      socket.on('drain', pour).on('close', () => {
+        isOver = true;
+      });
+      socket.once('data', () => socket.write('HTTP/1.1 200 OK\r\n\r\n', pour));
+    }),
+  );
+  assert.equal(await flood(), null);
+  await until(() => isOver, 'the flood is cut off');
+  assert.ok(poured < 32_000_000, `${poured} bytes, more than what fits between two sockets`);
+  for (const body of [
+    'content-length: 100\r\n\r\nhalf',
+    'transfer-encoding: chunked\r\n\r\nnonsense\r\n',
+    'transfer-encoding: chunked\r\n\r\n1\r\n.\r\n',
+  ]) {
+    let closed = 0;
+    const deliver = forwardTo(
+      await urlOf((socket) =>
+        socket
+          .on('close', () => {
+            closed += 1;
+          })
+          .once('data', () => socket.write(`HTTP/1.1 200 OK\r\n${body}`)),
+      ),
     );
+    assert.deepEqual([await deliver(), await deliver()], [null, null], body);
+    await until(() => closed === 2, 'the connections have ended');
   }
 });
 
-test('endless 1xx replies meet the time limit, and the next event is delivered', async () => {
-  target.answer = (socket) => {
-    const promise = () => {
-      if (socket.destroyed) return;
-      socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setImmediate(promise));
-    };
-    promise();
+test('a 101 reply fails the attempt and its connection; of 1xx replies, the final one decides', async () => {
+  let reply = '';
+  const deliver = forwardTo(await urlOf((socket) => socket.on('data', () => socket.write(reply))));
+  const answered = (text: string) => {
+    reply = text;
+    return deliver();
   };
-  assert.notEqual(await deliverOnce(forward, leasedEvent(), 300), null);
-  target.answer = (socket) => {
-    socket.write(OK);
-  };
-  assert.equal(await deliverOnce(forward, leasedEvent()), null);
+  const SWITCH = 'HTTP/1.1 101 X\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n';
+  const HINT = 'HTTP/1.1 103 Early Hints\r\n\r\n';
+  for (const text of [SWITCH, 'HTTP/1.1 101 X\r\n\r\n', HINT + SWITCH, SWITCH + OK]) {
+    const error = 'the target answered 101; it changed the protocol in place of an answer';
+    assert.equal(await answered(text), error, text);
+    assert.equal(await answered(OK), null, 'the next event');
+  }
+  for (const interim of ['100 Continue', '102 Processing', '103 Early Hints', '199 X']) {
+    const twice = `HTTP/1.1 ${interim}\r\n\r\n`.repeat(2);
+    assert.equal(await answered(twice + OK), null, interim);
+    const failed = `${twice}HTTP/1.1 503 X\r\ncontent-length: 0\r\n\r\n`;
+    assert.equal(await answered(failed), 'the target answered 503', interim);
+  }
+});
+
+test('endless 1xx replies end with the attempt, and the next event is delivered', async () => {
+  const controller = new AbortController();
+  let hints = 0;
+  const deliver = forwardTo(
+    await urlOf((socket) => {
+      const promise = () => {
+        hints += 1;
+        if (hints === 100) controller.abort();
+        if (socket.destroyed) return;
+        socket.write('HTTP/1.1 103 Early Hints\r\n\r\n', () => setImmediate(promise));
+      };
+      socket.once('data', () => (hints === 0 ? promise() : socket.end(OK)));
+    }),
+  );
+  assert.equal(await deliver({ signal: controller.signal }), 'the target did not answer');
+  assert.equal(await deliver(), null);
+});
+
+const answer = (socket: Socket) => socket.write(OK);
+const reset = (socket: Socket) => socket.resetAndDestroy();
+const close = (socket: Socket) => socket.end();
+const cut = (socket: Socket) => socket.destroy();
+const begin = (socket: Socket) => socket.end('HTTP/1.1 2');
+
+/** @param scripts what each connection does with its first request, its second one, and so on */
+async function scripted(scripts: ReadonlyArray<readonly Treat[]>, listen?: Listen) {
+  let connections = 0;
+  let requests = 0;
+  const port = await portOf((socket) => {
+    const steps = [...(scripts[connections] ?? [])];
+    connections += 1;
+    let text = '';
+    socket.on('data', (chunk: Buffer) => {
+      text += String(chunk);
+      if (!text.endsWith('}')) return;
+      text = '';
+      requests += 1;
+      steps.shift()?.(socket);
+    });
+  }, listen);
+  const deliver = forwardTo(`${listen ? 'https' : 'http'}://localhost:${port}/`);
+  return { deliver, counts: () => [requests, connections] };
+}
+
+for (const [how, end, listen] of [
+  ['reset', reset],
+  ['close', close],
+  ['cut', cut],
+  ['close with TLS', close, ofTls],
+  ['cut with TLS', cut, ofTls],
+] as const)
+  test(`an event on a kept connection that the target had ended by ${how} is sent again`, async (t) => {
+    // Trusted by no authority of this machine, which is not the point here.
+    process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
+    t.after(() => delete process.env.NODE_TLS_REJECT_UNAUTHORIZED);
+    const { deliver, counts } = await scripted([[answer, end], [answer]], listen);
+    assert.deepEqual([await deliver(), await deliver(), ...counts()], [null, null, 3, 2]);
+  });
+
+test('it is sent again once, and not from a new connection or after the beginning of a reply', async () => {
+  const again = await scripted([[answer, reset], [reset], [answer]]);
+  const outcomes = [await again.deliver(), await again.deliver(), await again.deliver()];
+  assert.deepEqual([...outcomes, ...again.counts()], [null, CLOSED, null, 4, 3]);
+  const fresh = await scripted([[reset], [answer]]);
+  assert.deepEqual([await fresh.deliver(), ...fresh.counts()], [CLOSED, 1, 1]);
+  const begun = await scripted([[answer, begin], [answer]]);
+  assert.equal(await begun.deliver(), null);
+  assert.deepEqual([await begun.deliver(), ...begun.counts()], [CLOSED, 2, 1]);
 });

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { createHandlerTarget } from '../../../src/webhook/targets/handler.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, variables, startGatehouse } from '../../support/gatehouse.ts';
+import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, root, type Running, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 import {
@@ -16,9 +17,8 @@ import {
   sendEvent,
 } from '../../support/webhook-store.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'gatehouse-handler-'));
-after(() => rmSync(directory, { recursive: true, force: true }));
-const never = new AbortController().signal;
+const directory = makeTemporary(tmpdir(), 'gatehouse-handler');
+after(() => removeTemporary(directory));
 const MODULE = join(root, 'test/support/handler.mjs');
 const LATER = join(directory, 'later');
 let files = 0;
@@ -42,26 +42,15 @@ function open(t: TestContext, module = MODULE) {
   };
 }
 
-const told = join(directory, 'told');
-const { url, sql } = await createDatabase();
-const gatehouse = await startGatehouse({ after }, ['webhook'], url, {
-  // One thread, so that the next event uses the same one.
-  WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
-  TOLD: told,
-  LATER,
-  WEBHOOK_CONCURRENCY: '1',
-  WEBHOOK_RETRY_SCHEDULE: '1ms,2ms,4ms,8ms,16ms,32ms',
-});
-
 test('a handler gets the event, its data and bytes, and the environment without our variables', async (t) => {
-  const { deliver, told } = open(t);
+  const { deliver, outcome, told } = open(t);
   const task = leasedEvent({
     event: 'facts',
     attempt: 3,
     body: Buffer.from([0, 255, 128, 10]),
     headers: { 'x-github-event': 'push' },
   });
-  assert.deepEqual(await deliver(task, never), { error: null });
+  assert.deepEqual(await deliver(task, new AbortController().signal), { error: null });
   const { environment, ...event } = Object(told()[0]);
   assert.deepEqual(event, {
     id: task.id,
@@ -74,69 +63,55 @@ test('a handler gets the event, its data and bytes, and the environment without 
     body: '00ff800a',
     isBytes: true,
   });
-  const { TOLD, ...others } = Object(environment);
+  const { TOLD: _told, ...others } = Object(environment);
   assert.deepEqual(others, { LATER, GREETING: 'hello' });
-});
-
-test('a handler gets no bytes that lie beside its event in memory', async (t) => {
-  const { outcome, told } = open(t);
   assert.equal(await outcome('backing store'), null);
-  assert.deepEqual(told(), [leasedEvent().body.length]);
+  assert.equal(told()[1], leasedEvent().body.length, 'no bytes that lie beside it in memory');
 });
 
-test('a returned value or a fulfilled promise is success, whatever the value', async (t) => {
+const FAILED = 'the handler failed: ';
+const OUTSIDE = 'the handler could not be loaded, or threw outside of a call: ';
+const OUTCOMES: ReadonlyArray<readonly [event: string, said: RegExp | null]> = [
+  ['returns', null],
+  ['fulfils', null],
+  ['returns garbage', null],
+  ['returns an error', null],
+  ['throws', RegExp(`^${FAILED}thrown at once$`)],
+  ['rejects', RegExp(`^${FAILED}rejected$`)],
+  ['throws a text', RegExp(`^${FAILED}a bare text$`)],
+  ['throws nothing', RegExp(`^${FAILED}undefined$`)],
+  ['throws an object', RegExp(`^${FAILED}\\[object Object\\]$`)],
+  ['throws a message that is null', RegExp(`^${FAILED}`)],
+  ['throws what has no text', /^the handler /],
+  ['throws what cannot be sent', /^the handler /],
+  ['exits', /^the handler ended its thread$/],
+  ['exits with 1', /^the handler ended its thread$/],
+  ['fails out of turn', RegExp(`^${OUTSIDE}out of turn$`)],
+  ['fails out of turn with null', RegExp(`^${OUTSIDE}`)],
+];
+
+function assertOutcome(error: string | null, said: RegExp | null, what: string): void {
+  if (said) assert.match(error ?? '', said, what);
+  else assert.equal(error, null, what);
+}
+
+test('a returned value is success, a thrown one failure, whatever it is; both fail alone', async (t) => {
   const { outcome } = open(t);
-  for (const event of ['returns', 'fulfils', 'returns garbage', 'returns an error', 'prints'])
-    assert.equal(await outcome(event), null, event);
+  const errors = await Promise.all(OUTCOMES.map(([event]) => outcome(event)));
+  for (const [index, [event, said]] of OUTCOMES.entries())
+    assertOutcome(errors[index] ?? null, said, event);
+  for (const [event, said] of OUTCOMES) assertOutcome(await outcome(event), said, event);
 });
 
-test('a thrown or rejected value is a failure with its message, whatever the value', async (t) => {
-  const { outcome } = open(t);
-  const failed = 'the handler failed: ';
-  assert.equal(await outcome('throws'), `${failed}thrown at once`);
-  assert.equal(await outcome('rejects'), `${failed}rejected`);
-  assert.equal(await outcome('throws a text'), `${failed}a bare text`);
-  assert.equal(await outcome('throws nothing'), `${failed}undefined`);
-  assert.equal(await outcome('throws an object'), `${failed}[object Object]`);
-  for (const event of ['throws what has no text', 'throws what cannot be sent'])
-    assert.match((await outcome(event)) ?? '', /^the handler /, event);
-});
-
-test('an error whose message is null is an error', async (t) => {
-  assert.match(
-    (await open(t).outcome('throws a message that is null')) ?? '',
-    /^the handler failed/,
-  );
-});
-
-test('a handler that exits, loops, hangs or throws outside of its call fails alone', async (t) => {
-  const { outcome } = open(t);
-  const late = 'the handler was stopped';
-  const expected = new Map<string, string | null>([
-    ['exits', 'the handler ended its thread'],
-    ['exits with 1', 'the handler ended its thread'],
-    ['never ends', late],
-    ['loops', late],
-    [
-      'fails out of turn',
-      'the handler could not be loaded, or threw outside of a call: out of turn',
-    ],
-  ]);
-  const given = await Promise.all(
-    [...expected.keys(), 'returns', 'fulfils'].map((event) =>
-      outcome(event, expected.get(event) === late ? 1_000 : undefined),
-    ),
-  );
-  assert.deepEqual(given, [...expected.values(), null, null]);
-  for (const event of ['returns', 'fulfils']) assert.equal(await outcome(event), null);
-});
-
-test('a handler that throws null outside of its call fails like any other', async (t) => {
-  const { outcome } = open(t);
-  assert.match(
-    (await outcome('fails out of turn with null')) ?? '',
-    /^the handler could not be loaded, or threw outside of a call/,
-  );
+test('a handler that loops or never ends is stopped, and delays no other', async (t) => {
+  const { outcome, deliver } = open(t);
+  const stop = new AbortController();
+  const events = ['never ends', 'loops'];
+  const stuck = events.map((event) => deliver(leasedEvent({ event }), stop.signal));
+  assert.equal(await outcome('returns'), null);
+  stop.abort();
+  for (const result of stuck) assert.deepEqual(await result, { error: 'the handler was stopped' });
+  assert.equal(await outcome('fulfils'), null);
 });
 
 for (const event of ['fails later', 'rejects later', 'exits later']) {
@@ -151,7 +126,7 @@ for (const event of ['fails later', 'rejects later', 'exits later']) {
   });
 }
 
-test('a missing or broken module, or one without default function, fails events with the reason', async (t) => {
+test('a module that is missing, broken or has no default function fails events with the reason', async (t) => {
   const modules = {
     'missing.mjs': null,
     'broken.mjs': 'export default (',
@@ -159,61 +134,29 @@ test('a missing or broken module, or one without default function, fails events 
     'text.mjs': 'export default "x";',
     'throws.mjs': 'throw new Error("at load");',
   };
+  const write = (name: string, text: string | null) => {
+    if (text !== null) writeFileSync(join(directory, name), text);
+    return open(t, join(directory, name));
+  };
   for (const [name, text] of Object.entries(modules)) {
-    const path = join(directory, name);
-    if (text !== null) writeFileSync(path, text);
-    const { outcome } = open(t, path);
+    const { outcome } = write(name, text);
     for (const turn of [1, 2])
-      assert.match(
-        (await outcome('returns')) ?? '',
-        /^the handler could not be loaded, or threw outside of a call: ./,
-        `${name}, ${turn}`,
-      );
+      assert.match((await outcome('returns')) ?? '', RegExp(`^${OUTSIDE}.`), `${name}, ${turn}`);
   }
-});
-
-test('a module that never finishes loading meets the time limit', async (t) => {
-  const path = join(directory, 'loading.mjs');
-  writeFileSync(path, 'await new Promise(() => setInterval(() => {}, 1_000));');
-  assert.equal(await open(t, path).outcome('returns', 500), 'the handler was stopped');
-});
-
-test('a CommonJS module works, and so does a path that needs escaping in a URL', async (t) => {
-  const path = join(directory, 'common #1 100%.cjs');
-  writeFileSync(path, 'module.exports = async () => {};');
-  assert.equal(await open(t, path).outcome('returns'), null);
+  const loading = write('loading.mjs', 'await new Promise(() => setInterval(() => {}, 1_000));');
+  assert.equal(await loading.outcome('returns', 500), 'the handler was stopped');
+  const common = write('common #1 100%.cjs', 'module.exports = async () => {};');
+  assert.equal(await common.outcome('returns'), null, 'CommonJS, at a path that needs escaping');
 });
 
 test('a thread is reused after success and failure, and never used by two events at once', async (t) => {
   const { outcome, told } = open(t);
   for (const event of ['thread', 'throws', 'thread', 'rejects', 'thread']) await outcome(event);
   assert.equal(new Set(told()).size, 1);
-  await Promise.all(Array.from({ length: 4 }, () => outcome('thread')));
-  assert.equal(new Set(told()).size, 4);
-  await Promise.all(Array.from({ length: 4 }, () => outcome('thread')));
-  assert.equal(new Set(told()).size, 4);
-});
-
-test('as many threads as WEBHOOK_CONCURRENCY allows cause no leak warning', async (t) => {
-  const warnings: string[] = [];
-  const note = (warning: Error) => {
-    warnings.push(warning.message);
-  };
-  process.on('warning', note);
-  const { outcome } = open(t);
-  assert.deepEqual(
-    [...new Set(await Promise.all(Array.from({ length: 16 }, () => outcome('returns'))))],
-    [null],
-  );
-  process.off('warning', note);
-  assert.deepEqual(warnings, []);
-});
-
-test('a shutdown ends a handler in progress', async (t) => {
-  const stop = new AbortController();
-  const pending = open(t).deliver(leasedEvent({ event: 'never ends' }), stop.signal);
-  stop.abort();
-  assert.deepEqual(await pending, { error: 'the handler was stopped' });
+  for (const _turn of [1, 2]) {
+    await Promise.all(Array.from({ length: 4 }, () => outcome('thread')));
+    assert.equal(new Set(told()).size, 4);
+  }
 });
 
 test('the build behaves the same with handlers that fail, exit, loop or fail later', async (t) => {
@@ -235,12 +178,8 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
   const statesOf = async (running: Running, ...events: readonly string[]) => {
     const address = await running.url('webhook');
     const ids = await Promise.all(events.map((event) => sendEvent(address, event)));
-    return Promise.all(
-      ids.map(async (id) => {
-        await untilEnded(sql, id);
-        return (await stateOf(sql, id)).status;
-      }),
-    );
+    await Promise.all(ids.map((id) => untilEnded(sql, id)));
+    return Promise.all(ids.map(async (id) => (await stateOf(sql, id)).status));
   };
   const hasty = await serve('1');
   assert.deepEqual(await statesOf(hasty, 'loops'), ['dead']);
@@ -254,40 +193,12 @@ test('the build behaves the same with handlers that fail, exit, loop or fail lat
   );
   await until(() => /^printed by a handler$/m.test(running.stderr()), 'what it has printed');
   assert.ok(!running.stdout().includes('printed by a handler'), 'standard output is for the log');
-  const facts: { environment: object } = JSON.parse(
-    readFileSync(told, 'utf8')
-      .split('\n')
-      .find((line) => line.startsWith('{')) ?? '',
-  );
-  assert.deepEqual(facts.environment, { TOLD: told, LATER }, 'none of the variables that are ours');
+  const [facts = ''] = /^\{.*$/m.exec(readFileSync(told, 'utf8')) ?? [];
+  const { environment } = JSON.parse(facts);
+  assert.deepEqual(environment, { TOLD: told, LATER }, 'none of the variables that are ours');
   writeFileSync(LATER, '');
   await until(() => readFileSync(told, 'utf8').includes('"later"'), 'it has failed later');
   await sendEvent(await running.url('webhook'), 'returns');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });
-
-writeFileSync(told, '');
-
-async function handle(event: string): Promise<string> {
-  const id = await sendEvent(gatehouse.url.webhook, event);
-  await untilEnded(sql, id);
-  return (await stateOf(sql, id)).status;
-}
-
-const lines = () => readFileSync(told, 'utf8').split('\n').length - 1;
-
-for (const event of ['fails later', 'rejects later', 'exits later']) {
-  test(`an idle handler thread that ${event} affects neither events nor the service`, async () => {
-    const before = lines();
-    assert.equal(await handle(event), 'done');
-    writeFileSync(LATER, '');
-    await until(() => lines() === before + 1, 'it has happened');
-    for (const next of ['returns', 'fulfils']) assert.equal(await handle(next), 'done', next);
-    assert.equal((await ask('GET', `${gatehouse.url.webhook}/readyz`)).status, 200);
-    assert.deepEqual(
-      gatehouse.log().filter(({ level }) => level === 'error'),
-      [],
-    );
-  });
-}

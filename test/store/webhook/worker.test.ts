@@ -114,7 +114,7 @@ test('a failing event is retried to the end of its schedule, and is then dead wi
   const worker = queue.startWorker(
     async ({ id, attempt }) => {
       if (id === thrown) throw new Error('a secret message');
-      if (id === late) return attempt < 4 ? FAILED : null;
+      if (id === late) return attempt < 4 ? FAILED : { error: null, wereKilled: true };
       return { error: `attempt ${attempt}\n\u001b[31m${'x'.repeat(5_000)}`, retryAfter: null };
     },
     { maxAttempts: 4 },
@@ -128,6 +128,8 @@ test('a failing event is retried to the end of its schedule, and is then dead wi
   const failed = Array(3).fill(FAILED.error);
   assert.deepEqual(await stateOf(late), { status: 'done', attempts: 4, errors: failed });
   assert.ok(!lines.join('').includes('a secret message'));
+  const killed = lines.filter((line) => line.includes('had left running were killed'));
+  assert.ok(killed.length === 1 && killed[0]?.includes(late));
   await worker.stop();
 });
 
@@ -165,13 +167,14 @@ test('an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ig
     ({ id }, stop) =>
       new Promise((resolve) => {
         if (id !== ids[0]) return;
-        stop.addEventListener('abort', () => resolve({ error: 'cut off', retryAfter: 3_600 }));
+        const cutOff = { error: 'cut off', unfinished: 'it was busy', retryAfter: 3_600 };
+        stop.addEventListener('abort', () => resolve(cutOff));
       }),
     { timeoutMs: 50, maxAttempts: 1 },
   );
-  for (const id of ids) {
+  for (const [index, id] of ids.entries()) {
     await queue.until(id, 'dead');
-    const errors = ['no result within 0.05 s'];
+    const errors = [`no result within 0.05 s${index === 0 ? ': it was busy' : ''}`];
     assert.deepEqual(await stateOf(id), { status: 'dead', attempts: 1, errors });
   }
   await worker.stop();
