@@ -7,9 +7,10 @@ import { appendFileSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { blocksUnder } from '../../support/documents.ts';
-import { PAGE, signIn } from '../deploy/visit.ts';
+import { untilSql } from '../../support/connections.ts';
 import { startDocker } from './docker.ts';
 import { createStack, DOMAIN } from './stack.ts';
+import { PAGE, signIn } from './visit.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const HOSTS = ['login', 'secrets', 'hooks'] as const;
@@ -77,6 +78,39 @@ test('people sign in, and secrets and events arrive, with the address of the cli
   assert.doesNotMatch(lines, /"ip":"192\.0\.2\.1"/);
   const isOurs = lines.includes(`"ip":"${GATEWAY}"`);
   assert.ok(isOurs, 'the address by which this machine reaches Caddy');
+});
+
+test('only signed-in users reach the program, which gets their names and its own cookies', async () => {
+  const program = `require('node:http')
+    .createServer((request, response) => response.end(JSON.stringify(request.headers)))
+    .listen(5000)`;
+  const where = ['--detach', '--network', 'deploy_programs', '--network-alias', 'app'];
+  const image = inspect('identity', '{{.Config.Image}}');
+  const words = ['run', ...where, '--entrypoint', 'node', image, '-e', program];
+  const container = docker.run('docker', words).stdout.trim();
+  const forged = { 'x-auth-username': 'forged', 'x-auth-other': 'forged', x_auth_email: 'forged' };
+  const headers = { ...forged, cookie: `theme=dark; ${cookie}` };
+  const ask = () => visit('app', { path: '/page', headers });
+  await untilSql(async () => (await ask()).status === 200, 'the program is reached');
+  const seen: Readonly<Record<string, string>> = JSON.parse((await ask()).text);
+  assert.deepEqual(
+    Object.entries(seen).filter(([name, value]) => value === 'forged' || /_/.test(name)),
+    [],
+  );
+  assert.deepEqual([seen['x-auth-username'], seen['x-auth-super-admin']], ['admin', 'true']);
+  assert.equal(seen.cookie, 'theme=dark');
+  assert.equal((await visit('app', { path: '/page', headers: forged })).status, 401);
+  compose('stop', 'identity');
+  assert.equal((await ask()).status, 502, 'without identity, nobody reaches it');
+  compose('start', 'identity');
+  docker.run('docker', ['rm', '--force', container]);
+  await untilAllServed();
+});
+
+test('the role of the services can create no database, no role, and owns no server', () => {
+  const rights = 'rolsuper, rolcreatedb, rolcreaterole, rolcanlogin';
+  const query = `select ${rights} from pg_roles where rolname = 'gatehouse'`;
+  assert.equal(queryOf(query), 'f|f|f|t');
 });
 
 test('a process has no privileges, cannot write, and has the limits of the file', () => {
@@ -175,9 +209,14 @@ test('a backup is restored with the documented commands', async () => {
 /** @returns how many secrets, events, users and sessions are stored */
 function countRows(): string {
   const tables = ['secrets.secrets', 'webhook.events', 'identity.users', 'identity.sessions'];
-  const counts = tables.map((name) => `(select count(*) from ${name})`).join(', ');
+  return queryOf(`select ${tables.map((name) => `(select count(*) from ${name})`).join(', ')}`);
+}
+
+/** @returns the row, its columns separated by | */
+function queryOf(statement: string): string {
   const words = ['exec', '-T', 'postgres', 'psql', '--username=postgres', '--dbname=gatehouse'];
-  return compose(...words, '--tuples-only', '--command', `select ${counts}`).stdout;
+  const only = ['--tuples-only', '--no-align', '--command', statement];
+  return compose(...words, ...only).stdout.trim();
 }
 
 function shell(command: string, environment: Readonly<Record<string, string>> = { DOMAIN }): void {

@@ -2,9 +2,9 @@
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { visit } from '../deploy/visit.ts';
 import { tree } from '../image/build.ts';
 import type { Docker } from './docker.ts';
+import { visit } from './visit.ts';
 
 /** Names below it lead to this machine, and Caddy signs their certificates itself. */
 export const DOMAIN = 'gatehouse.localhost';

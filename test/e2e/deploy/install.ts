@@ -7,10 +7,7 @@ import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../../../scripts/setup-error.ts';
 
 const TOOLS = [
-  ['caddy', 'caddy'],
-  ['docker-compose', 'docker-compose'],
   ['promtool', 'prometheus'],
-  ['psql', 'postgresql-client'],
   ['strace', 'strace'],
   ['systemd-analyze', 'systemd'],
 ] as const;
