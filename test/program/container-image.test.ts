@@ -20,7 +20,7 @@ test('no package runs code while it is installed', () => {
     'Dockerfile',
     'Dockerfile.minimal',
     'scripts/bench/builds.ts',
-    'test/e2e/senders/install.ts',
+    'test/e2e/senders/libraries.ts',
   ];
   const installs = files.flatMap(
     (name) =>

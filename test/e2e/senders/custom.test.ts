@@ -5,28 +5,15 @@
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, launch } from '../../support/gatehouse.ts';
 import { now, WEBHOOK_SECRET } from '../../support/senders.ts';
-import { installLibraries, loaderOf, skipWithout } from './install.ts';
+import { installLibraries } from './libraries.ts';
 
-const LIBRARIES = ['square', '@hubspot/api-client', '@zoom/rivet', 'twilio'] as const;
-const directory = makeTemporary(tmpdir(), 'gatehouse-custom-senders');
-after(() => removeTemporary(directory));
-const failed = installLibraries(directory, LIBRARIES);
-const load = loaderOf(directory);
-
+const { load, needs } = installLibraries('square', '@hubspot/api-client', '@zoom/rivet', 'twilio');
 const SECRET = 'the signing secret of a sender';
-const secretFile = join(directory, 'secret');
-writeFileSync(secretFile, SECRET);
-const { url: databaseUrl, sql } = await createDatabase();
-const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+const { sql, databaseUrl, url } = await launch(['webhook'], { WEBHOOK_SECRET });
 
 interface SignedRequest {
   readonly body: string;
@@ -38,9 +25,10 @@ async function senderOf(name: string, description: readonly string[]) {
   const { code, stdout, stderr } = await runCommand(
     [
       ...['token', 'create', '--name', name, '--source', 'custom'],
-      ...['--signing-secret-file', secretFile, ...description],
+      ...['--signing-secret-file', '-', ...description],
     ],
     { DATABASE_URL: databaseUrl, WEBHOOK_SECRET },
+    SECRET,
   );
   assert.equal(code, 0, stderr);
   const bearer = stdout.trim();
@@ -75,66 +63,39 @@ const eventNamed = async (name: string) =>
     ...row,
   }));
 
-interface SquareLibrary {
-  readonly WebhooksHelper: {
-    verifySignature(request: {
-      requestBody: string;
-      signatureHeader: string;
-      signatureKey: string;
-      notificationUrl: string;
-    }): Promise<boolean>;
-  };
-}
-test(
-  'square: the notification address is a part of the text',
-  skipWithout(failed, 'square'),
-  async () => {
-    const { WebhooksHelper } = await load<SquareLibrary>('square');
-    const notificationUrl = 'https://hooks.example.org/square';
-    const header = 'x-square-hmacsha256-signature';
-    const send = await senderOf('square', [
-      ...['--signature-header', header, '--encoding', 'base64'],
-      ...['--signed-text', `${notificationUrl}{body}`],
-      ...['--event-name', '/type', '--delivery-id', '/event_id'],
-    ]);
-    const id = randomUUID();
-    await compare(
-      send,
-      ({ body, headers }) =>
-        WebhooksHelper.verifySignature({
-          requestBody: body,
-          signatureHeader: headers[header] ?? '',
-          signatureKey: SECRET,
-          notificationUrl,
-        }),
-      (body, secret) => {
-        const signature = hmac(secret, notificationUrl + body).digest('base64');
-        return { body, headers: { [header]: signature } };
-      },
-      JSON.stringify({ type: 'payment.made', event_id: id, data: { object: {} } }),
-    );
-    assert.deepEqual(await eventNamed('payment.made'), [{ source: 'custom', delivery_id: id }]);
-  },
-);
+test('square: the notification address is a part of the text', needs('square'), async () => {
+  const { WebhooksHelper } = await load('square');
+  const notificationUrl = 'https://hooks.example.org/square';
+  const header = 'x-square-hmacsha256-signature';
+  const send = await senderOf('square', [
+    ...['--signature-header', header, '--encoding', 'base64'],
+    ...['--signed-text', `${notificationUrl}{body}`],
+    ...['--event-name', '/type', '--delivery-id', '/event_id'],
+  ]);
+  const id = randomUUID();
+  await compare(
+    send,
+    ({ body, headers }) =>
+      WebhooksHelper.verifySignature({
+        requestBody: body,
+        signatureHeader: headers[header] ?? '',
+        signatureKey: SECRET,
+        notificationUrl,
+      }),
+    (body, secret) => {
+      const signature = hmac(secret, notificationUrl + body).digest('base64');
+      return { body, headers: { [header]: signature } };
+    },
+    JSON.stringify({ type: 'payment.made', event_id: id, data: { object: {} } }),
+  );
+  assert.deepEqual(await eventNamed('payment.made'), [{ source: 'custom', delivery_id: id }]);
+});
 
-interface HubSpotLibrary {
-  readonly Signature: {
-    isValid(request: {
-      method: string;
-      signatureVersion: string;
-      url: string;
-      requestBody: string;
-      signature: string;
-      clientSecret: string;
-      timestamp: number;
-    }): boolean;
-  };
-}
 test(
   'hubspot: method, address, body and time are signed',
-  skipWithout(failed, '@hubspot/api-client'),
+  needs('@hubspot/api-client'),
   async () => {
-    const { Signature } = await load<HubSpotLibrary>('@hubspot/api-client');
+    const { Signature } = await load('@hubspot/api-client');
     const address = 'https://hooks.example.org/hubspot';
     const send = await senderOf('hubspot', [
       ...['--signature-header', 'X-HubSpot-Signature-v3', '--encoding', 'base64'],
@@ -167,16 +128,11 @@ test(
   },
 );
 
-interface ZoomLibrary {
-  readonly AwsLambdaReceiver: new (options: { webhooksSecretToken: string }) => {
-    start(): (event: object, context: object) => Promise<{ statusCode: number; body: string }>;
-  };
-}
 test(
   'zoom: events are verified, and the check of the address is answered',
-  skipWithout(failed, '@zoom/rivet'),
+  needs('@zoom/rivet'),
   async () => {
-    const { AwsLambdaReceiver } = await load<ZoomLibrary>('@zoom/rivet/users');
+    const { AwsLambdaReceiver } = await load('@zoom/rivet/users');
     const receiver = new AwsLambdaReceiver({ webhooksSecretToken: SECRET });
     const receive = receiver.start();
     const send = await senderOf('zoom', [
@@ -213,21 +169,11 @@ test(
   },
 );
 
-interface TwilioLibrary {
-  readonly default: {
-    validateRequest(
-      secret: string,
-      signature: string,
-      address: string,
-      fields: Readonly<Record<string, string>>,
-    ): boolean;
-  };
-}
 test(
   'twilio: a valid request is rejected, because its fields are signed sorted',
-  skipWithout(failed, 'twilio'),
+  needs('twilio'),
   async () => {
-    const { default: twilio } = await load<TwilioLibrary>('twilio');
+    const { default: twilio } = await load('twilio');
     const address = 'https://hooks.example.org/twilio';
     const send = await senderOf('twilio', [
       ...['--signature-header', 'x-twilio-signature', '--encoding', 'base64'],

@@ -5,10 +5,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createServer, type RequestListener } from 'node:http';
-import { tmpdir } from 'node:os';
 import { text } from 'node:stream/consumers';
 import { after, test } from 'node:test';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { runCommand } from '../../support/commands.ts';
 import { ask, launch } from '../../support/gatehouse.ts';
 import {
@@ -18,14 +16,10 @@ import {
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
-import { installLibraries, loaderOf, skipWithout } from './install.ts';
+import { installLibraries } from './libraries.ts';
 import { listenOn } from '../../support/ports.ts';
 
-const LIBRARIES = ['@octokit/webhooks', 'stripe', '@slack/bolt'] as const;
-const directory = makeTemporary(tmpdir(), 'gatehouse-handlers');
-after(() => removeTemporary(directory));
-const failed = installLibraries(directory, LIBRARIES);
-const load = loaderOf(directory);
+const { load, needs } = installLibraries('@octokit/webhooks', 'stripe', '@slack/bolt');
 
 const SETTINGS = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
 const { url, sql, databaseUrl } = await launch(['webhook'], SETTINGS);
@@ -71,19 +65,8 @@ async function statusOfAttempt(id: string): Promise<number> {
   }
 }
 
-const optionsFor = (name: (typeof LIBRARIES)[number]) => ({
-  timeout: 60_000,
-  ...skipWithout(failed, name),
-});
-
-interface Octokit {
-  readonly Webhooks: new (options: { secret: string }) => {
-    on(event: string, handle: (event: { id: string; payload: unknown }) => void): void;
-  };
-  createNodeMiddleware(webhooks: unknown, options: { path: string }): RequestListener;
-}
-test('the middleware of octokit', optionsFor('@octokit/webhooks'), async () => {
-  const { Webhooks, createNodeMiddleware } = await load<Octokit>('@octokit/webhooks');
+test('the middleware of octokit', needs('@octokit/webhooks'), async () => {
+  const { Webhooks, createNodeMiddleware } = await load('@octokit/webhooks');
   const webhooks = new Webhooks({ secret: SIGNING_SECRETS.github });
   const handled: unknown[] = [];
   webhooks.on('push', ({ id, payload }) => handled.push([id, payload]));
@@ -96,13 +79,8 @@ test('the middleware of octokit', optionsFor('@octokit/webhooks'), async () => {
   assert.deepEqual(handled, [[delivery, event]]);
 });
 
-interface Stripe {
-  readonly default: new (key: string) => {
-    webhooks: { constructEvent(body: string, signature: string, secret: string): { id: string } };
-  };
-}
-test('a handler that calls constructEvent of Stripe', optionsFor('stripe'), async () => {
-  const { default: Library } = await load<Stripe>('stripe');
+test('a handler that calls constructEvent of Stripe', needs('stripe'), async () => {
+  const { default: Library } = await load('stripe');
   const { webhooks } = new Library('sk_test_not_a_real_key');
   const handled: string[] = [];
   const handler = await listen(async (request, response) => {
@@ -121,16 +99,8 @@ test('a handler that calls constructEvent of Stripe', optionsFor('stripe'), asyn
   assert.deepEqual(handled, ['evt_1']);
 });
 
-interface Slack {
-  readonly HTTPReceiver: new (options: { signingSecret: string }) => {
-    readonly requestListener: RequestListener;
-  };
-  readonly App: new (options: object) => {
-    event(name: string, handle: (event: { body: { event_id: string } }) => Promise<void>): void;
-  };
-}
-test('an app of Slack Bolt', optionsFor('@slack/bolt'), async () => {
-  const { App, HTTPReceiver } = await load<Slack>('@slack/bolt');
+test('an app of Slack Bolt', needs('@slack/bolt'), async () => {
+  const { App, HTTPReceiver } = await load('@slack/bolt');
   const receiver = new HTTPReceiver({ signingSecret: SIGNING_SECRETS.slack });
   const authorize = async () => ({ botToken: 'xoxb-1', botId: 'B1', botUserId: 'U1' });
   const app = new App({ receiver, authorize });

@@ -1,84 +1,145 @@
 /**
- * Installs the senders' own libraries into a temporary directory. They are not dependencies of
- * Gatehouse.
+ * Installs the current releases of the senders' own libraries into a temporary directory, and says
+ * what the tests use of them. They are not dependencies of Gatehouse.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import type { RequestListener } from 'node:http';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { after } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 
-export const PACKAGES = [
-  'standardwebhooks',
-  'svix',
-  '@octokit/webhooks',
-  '@octokit/webhooks-methods',
-  '@octokit/webhooks-examples',
-  'stripe',
-  '@slack/bolt',
-  '@notionhq/client',
-  '@linear/sdk',
-  '@paddle/paddle-node-sdk',
-  'discord-interactions',
-  '@shopify/shopify-api',
-  'square',
-  '@hubspot/api-client',
-  '@zoom/rivet',
-  'twilio',
-] as const;
-export type Package = (typeof PACKAGES)[number];
-
-/**
- * Installs them one at a time, so that the failure of one does not affect the others.
- * @returns the reason for each package that could not be installed
- */
-export function installLibraries(
-  directory: string,
-  names: readonly Package[] = PACKAGES,
-): Map<Package, string> {
-  // Without a manifest npm would install into a project in a parent directory.
-  writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
-  const failed = new Map<Package, string>();
-  for (const name of names) {
-    const flags = [
-      '--ignore-scripts',
-      '--no-package-lock',
-      '--no-audit',
-      '--no-fund',
-      '--loglevel=error',
-    ];
-    const { status, stderr, error } = spawnSync(
-      'npm',
-      ['install', '--prefix', directory, ...flags, name],
-      {
-        cwd: directory,
-        encoding: 'utf8',
-        timeout: 120_000,
-      },
-    );
-    if (status === 0 && existsSync(join(directory, 'node_modules', name))) continue;
-    const code = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
-    failed.set(
-      name,
-      `npm install ${name}: ${code ?? error?.message ?? `npm exited with ${String(status)}`}`,
-    );
-  }
-  return failed;
-}
-
-/** @returns a function that imports an installed library, and returns its exports */
-export function loaderOf(directory: string) {
-  // Node resolves packages relative to the importing file, so the import must be in the directory.
-  const loader = join(directory, 'loader.mjs');
-  writeFileSync(loader, 'export const load = (name) => import(name);');
-  return async function load<Exports>(name: Package | `${Package}/${string}`): Promise<Exports> {
-    const address = pathToFileURL(loader).href;
-    const module: { load(name: string): Promise<Exports> } = await import(address);
-    return module.load(name);
+type Headers = Readonly<Record<string, string | number>>;
+type Fields = Readonly<Record<string, string>>;
+interface Standard {
+  readonly Webhook: new (secret: string) => {
+    sign(id: string, time: Date, body: string): string;
+    verify(body: string, headers: Headers): unknown;
   };
 }
 
-/** Options of a test that needs a library. */
-export function skipWithout(failed: ReadonlyMap<Package, string>, name: Package) {
-  const skip = failed.get(name);
-  return skip === undefined ? {} : { skip };
+interface Libraries {
+  readonly standardwebhooks: Standard;
+  readonly svix: Standard;
+  readonly '@octokit/webhooks': {
+    readonly Webhooks: new (options: { secret: string }) => {
+      on(event: string, handle: (event: { id: string; payload: unknown }) => void): void;
+    };
+    createNodeMiddleware(webhooks: unknown, options: { path: string }): RequestListener;
+  };
+  readonly '@octokit/webhooks-methods': { sign(secret: string, body: string): Promise<string> };
+  readonly '@octokit/webhooks-examples': unknown;
+  readonly stripe: {
+    readonly default: new (key: string) => {
+      webhooks: {
+        generateTestHeaderString(options: {
+          payload: string;
+          secret: string;
+          timestamp: number;
+        }): string;
+        constructEvent(body: string, header: string, secret: string): { id: string; type: string };
+      };
+      parseEventNotification(body: string, header: string, secret: string): { type: string };
+    };
+  };
+  readonly '@slack/bolt': {
+    readonly HTTPReceiver: new (options: { signingSecret: string }) => {
+      readonly requestListener: RequestListener;
+    };
+    readonly App: new (options: object) => {
+      event(name: string, handle: (event: { body: { event_id: string } }) => Promise<void>): void;
+    };
+    isValidSlackRequest(request: {
+      signingSecret: string;
+      body: string;
+      headers: Headers;
+    }): boolean;
+  };
+  readonly '@notionhq/client': {
+    signWebhookPayload(options: { body: string; verificationToken: string }): Promise<string>;
+    verifyWebhookSignature(request: {
+      body: string;
+      signature: string | undefined;
+      verificationToken: string;
+    }): Promise<boolean>;
+  };
+  readonly '@linear/sdk': unknown;
+  readonly '@linear/sdk/webhooks': {
+    readonly LinearWebhookClient: new (secret: string) => {
+      verify(body: Buffer, signature: string, timestamp?: number): boolean;
+      createHandler(): ((request: Request) => Promise<Response>) & {
+        on(type: string, handle: (payload: { type: string }) => void): void;
+      };
+    };
+  };
+  readonly '@paddle/paddle-node-sdk': {
+    readonly Paddle: new (key: string) => {
+      webhooks: {
+        isSignatureValid(body: string, secret: string, signature: string): Promise<boolean>;
+      };
+    };
+  };
+  readonly 'discord-interactions': {
+    readonly WebhookEventType: Fields;
+    verifyKey(body: string, signature: string, time: string, key: string): Promise<boolean>;
+  };
+  readonly '@shopify/shopify-api/adapters/node': unknown;
+  readonly '@shopify/shopify-api': {
+    shopifyApi(settings: object): {
+      webhooks: { validate(request: { rawBody: string; rawRequest: object }): Promise<object> };
+    };
+  };
+  readonly square: {
+    readonly WebhooksHelper: { verifySignature(request: Fields): Promise<boolean> };
+  };
+  readonly '@hubspot/api-client': { readonly Signature: { isValid(request: Headers): boolean } };
+  readonly '@zoom/rivet': unknown;
+  readonly '@zoom/rivet/users': {
+    readonly AwsLambdaReceiver: new (options: { webhooksSecretToken: string }) => {
+      start(): (event: object, context: object) => Promise<{ statusCode: number; body: string }>;
+    };
+  };
+  readonly twilio: {
+    readonly default: {
+      validateRequest(secret: string, signature: string, address: string, fields: Fields): boolean;
+    };
+  };
+}
+
+const INSTALL = 'install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error';
+
+/** Installs them one at a time, so that the failure of one does not affect the others. */
+export function installLibraries(...names: ReadonlyArray<keyof Libraries>) {
+  const directory = makeTemporary(tmpdir(), 'gatehouse-senders');
+  after(() => removeTemporary(directory));
+  // Without a manifest npm would install into a project in a parent directory.
+  writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
+  const failed = new Map<keyof Libraries, string>();
+  for (const name of names) {
+    const options = { cwd: directory, encoding: 'utf8', timeout: 120_000 } as const;
+    const { stderr, error } = spawnSync('npm', [...INSTALL.split(' '), name], options);
+    if (existsSync(join(directory, 'node_modules', name))) continue;
+    const code = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
+    failed.set(name, `npm install ${name}: ${code ?? error?.message ?? 'failed'}`);
+  }
+  // Node resolves packages relative to the importing file, so the import must be in the directory.
+  const loader = join(directory, 'loader.mjs');
+  writeFileSync(loader, 'export const load = (name) => import(name);');
+  return {
+    hasFailed: (name: keyof Libraries) => failed.has(name),
+    /** Options of a test that needs a library. */
+    needs: (name: keyof Libraries) => ({
+      timeout: 60_000,
+      ...(failed.has(name) ? { skip: failed.get(name) ?? '' } : {}),
+    }),
+    read: (file: string) => readFileSync(join(directory, 'node_modules', file), 'utf8'),
+    async load<Name extends keyof Libraries>(name: Name): Promise<Libraries[Name]> {
+      const module: { load(name: Name): Promise<Libraries[Name]> } = await import(
+        pathToFileURL(loader).href
+      );
+      return module.load(name);
+    },
+  };
 }
