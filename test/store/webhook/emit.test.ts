@@ -4,12 +4,14 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import postgres, { type Sql } from 'postgres';
 import { runCommand } from '../../support/commands.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { createDatabase } from '../../support/database.ts';
-import { untilSql } from '../../support/connections.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
-import { openWebhook, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { WEBHOOK_SECRET } from '../../support/senders.ts';
 import { createToken } from '../../support/tokens.ts';
+import { latch } from '../../support/until.ts';
+import { launchWebhook } from '../../support/webhook.ts';
+import { stateOf, untilStatus } from '../../support/webhook-store.ts';
 
 const owner = { after };
 const roles = new Map<string, Sql>();
@@ -22,26 +24,33 @@ after(async () => {
 });
 const target = await startRecorder(owner);
 target.answer(reply(200, {}));
-const database = await createDatabase(owner);
 const settings = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_EVENTS: 'a*,b_%*' };
 const started = { ...settings, WEBHOOK_FORWARD_URL: target.url };
-const { url } = await startGatehouse(owner, ['webhook'], database.url, started);
-await startGatehouse(owner, ['webhook'], database.url, started);
-const stored = openWebhook(owner, database.url);
-const { sql } = database;
-const run = (words: readonly string[]) =>
-  runCommand(words, { DATABASE_URL: database.url, ...settings });
+const { base, sql, database, databaseUrl } = await launchWebhook(started);
+await startGatehouse(owner, ['webhook'], databaseUrl, started);
+
+/** @returns standard output */
+async function run(...words: readonly string[]): Promise<string> {
+  const done = await runCommand(words, { DATABASE_URL: databaseUrl, ...settings });
+  assert.equal(done.code, 0, done.stderr);
+  return done.stdout;
+}
+async function assertRefused(said: RegExp, ...words: readonly string[]): Promise<void> {
+  const { code, stderr } = await runCommand(words, { DATABASE_URL: databaseUrl, ...settings });
+  assert.equal(code, 1);
+  assert.match(stderr, said);
+}
+const createSender = (name: string) =>
+  createToken(database, { name, role: 'sender', source: 'generic' }, null);
 
 /** A role of its own, which may emit for a token of its own. */
 async function addEmitter(name = `orders-${randomUUID()}`) {
-  const { id } = await createToken(stored, { name, role: 'sender', source: 'generic' }, null);
+  const { id } = await createSender(name);
   const role = `app_${randomUUID().replaceAll('-', '')}`;
   await sql.unsafe(`create role ${role} login password 'x'`);
-  const granted = await run(['outbox', 'grant', role, '--token', id]);
-  assert.equal(granted.code, 0, granted.stderr);
-  const address = new URL(database.url);
-  address.username = role;
-  address.password = 'x';
+  await run('outbox', 'grant', role, '--token', id);
+  const address = new URL(databaseUrl);
+  Object.assign(address, { username: role, password: 'x' });
   const caller = postgres(address.href, { max: 2, onnotice: () => {} });
   roles.set(role, caller);
   return { id, name, role, caller };
@@ -63,33 +72,24 @@ async function emit(given: Arguments = {}, on: Pick<Sql, 'unsafe'> = caller): Pr
   return row?.id ?? assert.fail('no id');
 }
 
-const statusOf = async (id: string) => {
-  const [row] = await sql<Array<{ status: string }>>`
-    select coalesce(o.status, case when w.event_id is null then 'stored' else 'waiting' end)
-      as status
-    from webhook.events e left join webhook.outcomes o on o.event_id = e.id
-      left join webhook.work w on w.event_id = e.id
-    where e.id = ${id}`;
-  return row?.status;
-};
-const untilDone = (id: string) =>
-  untilSql(async () => (await statusOf(id)) === 'done', `event ${id} is delivered`);
+const untilDone = (id: string) => untilStatus(sql, id, 'done');
+const requestOf = (id: string) =>
+  target.received.find(({ headers }) => headers['webhook-id'] === id) ?? assert.fail();
+const countEvents = async () => (await sql`select from webhook.events`).length;
 
 test('an event exists if its transaction commits, and is delivered as any other', async () => {
   let lost = '';
-  await assert.rejects(
-    caller.begin(async (inner) => {
-      lost = await emit({ data: { lost: true } }, inner);
-      throw new Error('rolled back');
-    }),
-    /rolled back/,
-  );
+  const failed = caller.begin(async (inner) => {
+    lost = await emit({}, inner);
+    throw new Error('rolled back');
+  });
+  await assert.rejects(failed, /rolled back/);
   const id = await caller.begin((inner) => emit({ data: { b: 1, a: 'ä' } }, inner));
   await untilDone(id);
-  assert.equal(await statusOf(lost), undefined);
-  const [request] = target.received.filter(({ headers }) => headers['webhook-id'] === id);
-  assert.deepEqual(JSON.parse(request?.body ?? ''), { event: 'a.made', data: { b: 1, a: 'ä' } });
-  assert.equal(request?.headers['content-type'], 'application/json');
+  assert.deepEqual([...(await sql`select from webhook.events where id = ${lost}`)], []);
+  const { body, headers } = requestOf(id);
+  assert.deepEqual(JSON.parse(body), { event: 'a.made', data: { b: 1, a: 'ä' } });
+  assert.equal(headers['content-type'], 'application/json');
   const [event] = await sql`select source, token_id, ip from webhook.events where id = ${id}`;
   assert.deepEqual({ ...event }, { source: 'outbox', token_id: emitter.id, ip: '127.0.0.1' });
 });
@@ -97,121 +97,102 @@ test('an event exists if its transaction commits, and is delivered as any other'
 test('a delivery id stores one event, whatever its body and whoever sent the first', async () => {
   const delivery_id = randomUUID();
   const [one, two] = await Promise.all([emit({ delivery_id }), emit({ delivery_id, data: {} })]);
-  assert.equal(one, two);
-  assert.equal(await emit({ delivery_id, event: 'a.other' }), one);
-  const { id, token } = await createToken(
-    stored,
-    { name: 'both', role: 'sender', source: 'generic' },
-    null,
-  );
-  assert.equal((await run(['outbox', 'grant', emitter.role, '--token', 'both'])).code, 0);
-  const received = await ask('POST', `${url.webhook}/webhook`, {
+  assert.deepEqual([two, await emit({ delivery_id, event: 'a.other' })], [one, one]);
+  const { id, token } = await createSender('both');
+  await run('outbox', 'grant', emitter.role, '--token', 'both');
+  const { json } = await ask('POST', base, {
     bearer: token,
     headers: { 'webhook-id': 'd-1' },
     body: { event: 'a.made', data: { page_id: 'p' } },
   });
-  assert.equal(await emit({ token: 'both', delivery_id: 'd-1' }), received.json.id);
-  assert.equal(await emit({ token: id, delivery_id: 'd-1' }), received.json.id);
+  for (const name of ['both', id])
+    assert.equal(await emit({ token: name, delivery_id: 'd-1' }), json.id);
 });
 
 test('events of a page are numbered in the order of the commits', async () => {
-  const order: string[] = [];
-  let begun = () => {};
-  const isBegun = new Promise<void>((resolve) => {
-    begun = resolve;
-  });
-  let proceed = () => {};
-  const mayCommit = new Promise<void>((resolve) => {
-    proceed = resolve;
-  });
+  const begun = latch();
+  const mayCommit = latch();
   const first = caller.begin(async (inner) => {
     const id = await emit({ page_id: 'p' }, inner);
-    begun();
-    await mayCommit;
+    begun.open();
+    await mayCommit.opened;
     return id;
   });
-  await isBegun;
+  await begun.opened;
   const second = emit({ page_id: 'p' });
-  await untilSql(
-    async () => (await sql`select from pg_locks where not granted`).length > 0,
-    'the second waits for the first',
-  );
-  proceed();
-  order.push(await first, await second);
+  await untilLocked(sql, 1);
+  mayCommit.open();
+  const order = [await first, await second];
   for (const id of order) await untilDone(id);
   const sent = target.received.map(({ headers }) => headers['webhook-id']);
-  assert.ok(sent.indexOf(order[0]) < sent.indexOf(order[1]));
+  assert.deepEqual(
+    sent.filter((id) => order.includes(String(id))),
+    order,
+  );
 });
 
 test('events are selected by the names of the process, and by those of the target', async () => {
   const named = { 'a.made': 'done', 'b_%x': 'done', bxxx: 'skipped', 'c.made': 'skipped' };
-  for (const [event, status] of Object.entries(named)) {
-    const id = await emit({ event });
-    await untilSql(async () => (await statusOf(id)) === status, `${event} is ${status}`);
-  }
+  for (const [event, status] of Object.entries(named))
+    await untilStatus(sql, await emit({ event }), status);
   const own = await addEmitter();
-  const words = ['--forward', target.url, '--events', 'c.*'];
-  assert.equal((await run(['token', 'target', own.id, ...words])).code, 0);
-  const chosen = await emit({ token: own.name, event: 'c.made' }, own.caller);
-  await untilDone(chosen);
-  assert.equal(await statusOf(await emit({ token: own.id, event: 'a' }, own.caller)), 'skipped');
+  await run('token', 'target', own.id, '--forward', target.url, '--events', 'c.*');
+  await untilDone(await emit({ token: own.name, event: 'c.made' }, own.caller));
+  const other = await emit({ token: own.id, event: 'a' }, own.caller);
+  assert.equal((await stateOf(sql, other)).status, 'skipped');
 });
 
 test('wrong arguments have a code of their own, and nothing is stored', async () => {
   const other = await addEmitter();
   const revoked = await addEmitter();
-  assert.equal((await run(['token', 'revoke', revoked.id])).code, 0);
-  const [{ count: before = 0 } = {}] = await sql`select count(*)::int4 from webhook.events`;
-  const cases: ReadonlyArray<readonly [string, RegExp, Arguments, Sql?]> = [
-    ['WH001', /^token "none"/, { token: 'none' }],
-    ['WH001', /^token /, { token: null }],
-    ['WH001', /^token /, { token: other.id }],
-    ['WH001', /^token /, { token: revoked.id }, revoked.caller],
-    ['WH001', /^token /, { token: WEBHOOK_TOKEN }],
-    ['WH002', /^event /, { event: null }],
-    ['WH002', /^event /, { event: '' }],
-    ['WH002', /^event /, { event: 'x'.repeat(1_025) }],
-    ['WH003', /^data /, { data: null }],
-    ['WH003', /^data /, { data: [] }],
-    ['WH003', /^data /, { data: 'text' }],
-    ['WH004', /^delivery_id /, { delivery_id: '' }],
-    ['WH004', /^delivery_id /, { delivery_id: 'ä' }],
-    ['WH004', /^delivery_id /, { delivery_id: 'x'.repeat(256) }],
-    ['WH005', /^data /, { data: { text: 'x'.repeat(65_536) } }],
-    ['22P05', /./, { data: { text: '\u0000' } }],
+  await run('token', 'revoke', revoked.id);
+  const before = await countEvents();
+  const cases: ReadonlyArray<readonly [code: string, given: Arguments, on?: Sql]> = [
+    ['WH001', { token: 'none' }],
+    ['WH001', { token: null }],
+    ['WH001', { token: other.id }],
+    ['WH001', { token: revoked.id }, revoked.caller],
+    ['WH001', { token: WEBHOOK_TOKEN }],
+    ['WH002', { event: null }],
+    ['WH002', { event: '' }],
+    ['WH002', { event: 'x'.repeat(1_025) }],
+    ['WH003', { data: null }],
+    ['WH003', { data: [] }],
+    ['WH003', { data: 'text' }],
+    ['WH004', { delivery_id: '' }],
+    ['WH004', { delivery_id: 'ä' }],
+    ['WH004', { delivery_id: 'x'.repeat(256) }],
+    ['WH005', { data: { text: 'x'.repeat(65_536) } }],
+    ['22P05', { data: { text: '\u0000' } }],
   ];
-  for (const [code, message, given, on] of cases) {
-    await assert.rejects(emit(given, on), (error: postgres.PostgresError) => {
-      assert.equal(error.code, code, JSON.stringify(given));
-      assert.match(error.message, message);
-      if (code === 'WH001') assert.match(error.hint ?? '', /gatehouse outbox list/);
-      return true;
-    });
-  }
-  const [{ count = 0 } = {}] = await sql`select count(*)::int4 from webhook.events`;
-  assert.equal(count, before);
+  for (const [code, given, on] of cases)
+    await assert.rejects(emit(given, on), { code }, JSON.stringify(given));
+  assert.equal(await countEvents(), before);
 });
 
 test('a role without the grant calls nothing, and one with it reads and changes nothing', async () => {
-  const tables = await sql<Array<{ name: string }>>`
+  const tables = await sql`
     select relname as name from pg_class
     where relnamespace = 'webhook'::regnamespace and relkind = 'r'`;
   assert.ok(tables.length > 10);
-  const denied = (work: Promise<unknown>, what: string) =>
+  const denied = (work: Promise<unknown>, what?: string) =>
     assert.rejects(work, { code: '42501' }, what);
-  for (const { name } of tables) {
-    await denied(caller.unsafe(`select from webhook.${name}`), name);
-    await denied(caller.unsafe(`delete from webhook.${name}`), name);
-    await denied(caller.unsafe(`insert into webhook.${name} default values`), name);
-  }
-  const revoked = await run(['outbox', 'revoke', emitter.role, '--token', 'both']);
-  assert.equal(revoked.code, 0, revoked.stderr);
+  for (const { name } of tables)
+    for (const words of ['select from', 'delete from', 'insert into'])
+      await denied(
+        caller.unsafe(
+          `${words} webhook.${name}${words === 'insert into' ? ' default values' : ''}`,
+        ),
+        `${words} ${name}`,
+      );
+  // With a right that remains, and without any.
+  await run('outbox', 'grant', emitter.role, '--token', (await createSender('another')).id);
+  await run('outbox', 'revoke', emitter.role, '--token', 'another');
   await emit();
   const gone = await addEmitter();
-  assert.equal((await run(['outbox', 'revoke', gone.role, '--token', gone.id])).code, 0);
-  await denied(emit({ token: gone.id }, gone.caller), 'after the grant was taken back');
-  const again = await run(['outbox', 'revoke', gone.role, '--token', gone.id]);
-  assert.deepEqual([again.code, /no such right/.test(again.stderr)], [1, true]);
+  await run('outbox', 'revoke', gone.role, '--token', gone.id);
+  await denied(emit({ token: gone.id }, gone.caller));
+  await assertRefused(/no such right/, 'outbox', 'revoke', gone.role, '--token', gone.id);
 });
 
 test('a name in a schema of the caller stands for nothing in the function', async () => {
@@ -248,41 +229,32 @@ test('settings of the caller change neither what is stored nor that it survives'
     return stored;
   });
   await untilDone(id);
-  const request = target.received.find(({ headers }) => headers['webhook-id'] === id);
-  assert.equal(JSON.parse(request?.body ?? '').data.text, 'back\\slash');
+  assert.equal(JSON.parse(requestOf(id).body).data.text, 'back\\slash');
 });
 
 test('a transaction that began before a change of the target does not use the earlier one', async () => {
   const own = await addEmitter();
-  const change = (words: readonly string[]) => run(['token', 'target', own.id, ...words]);
-  assert.equal((await change(['--forward', target.url])).code, 0);
-  await assert.rejects(
-    own.caller.begin('isolation level repeatable read', async (inner) => {
-      await inner`select 1`;
-      assert.equal((await change(['--default'])).code, 0);
-      await emit({ token: own.id }, inner);
-    }),
-    { code: '40001' },
-  );
+  await run('token', 'target', own.id, '--forward', target.url);
+  const late = own.caller.begin('isolation level repeatable read', async (inner) => {
+    await inner`select 1`;
+    await run('token', 'target', own.id, '--default');
+    await emit({ token: own.id }, inner);
+  });
+  await assert.rejects(late, { code: '40001' });
   await untilDone(await emit({ token: own.id }, own.caller));
 });
 
 test('grants name an active sender and a role without rights, and are listed', async () => {
   const [service] = await sql`select current_user as name`;
-  const cases = [
+  for (const [role, token, said] of [
     ['nobody', emitter.id, /there is no role "nobody"/],
     [emitter.role, 'none', /no active sender has the name or id "none"/],
     [String(service?.name), emitter.id, /can delete, insert, select, update in the tables/],
-  ] as const;
-  for (const [role, token, message] of cases) {
-    const refused = await run(['outbox', 'grant', role, '--token', token]);
-    assert.equal(refused.code, 1);
-    assert.match(refused.stderr, message);
-  }
-  const listed = await run(['outbox', 'list', '--json']);
-  const emitters: Array<Record<string, unknown>> = JSON.parse(listed.stdout);
-  const found = emitters.find(({ role }) => role === emitter.role);
-  assert.deepEqual([found?.token_id, found?.state], [emitter.id, 'active']);
-  const checked = await run(['check', 'webhook']);
-  assert.match(checked.stdout, new RegExp(`role ${emitter.role} may emit events for token`));
+  ] as const)
+    await assertRefused(said, 'outbox', 'grant', role, '--token', token);
+  const listed: Array<Record<string, unknown>> = JSON.parse(await run('outbox', 'list', '--json'));
+  const found = listed.find(({ token_id }) => token_id === emitter.id);
+  assert.deepEqual([found?.role, found?.state], [emitter.role, 'active']);
+  const checked = await run('check', 'webhook');
+  assert.match(checked, new RegExp(`role ${emitter.role} may emit events for token`));
 });

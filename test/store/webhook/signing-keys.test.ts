@@ -6,161 +6,104 @@ import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../../support/gatehouse.ts';
-import {
-  addToken,
-  openWebhook,
-  signatureOf,
-  type SignedSource,
-  WEBHOOK_SECRET,
-} from '../../support/senders.ts';
+import { addToken, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
-const { url, sql } = await createDatabase();
 const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
-const replicas = {
-  before: await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET: SECRETS.before }),
-  now: await startGatehouse({ after }, ['webhook'], url, { WEBHOOK_SECRET: SECRETS.now }),
-};
-const database = openWebhook({ after }, url);
+const now = await launchWebhook();
+const { sql, database, databaseUrl } = now;
+const before = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET: SECRETS.before,
+});
+const replicas = { before, now };
+const WHICH = ['before', 'now'] as const;
 
-/**
- * The sender's own secrets: the old one is sealed under the old WEBHOOK_SECRET, the new one under
- * the new.
- */
+/** The secrets of a sender, sealed under the WEBHOOK_SECRET of the same name. */
 const OWN = {
   standard: {
     before: `whsec_${Buffer.alloc(24, 1).toString('base64')}`,
     now: `whsec_${Buffer.alloc(24, 2).toString('base64')}`,
   },
   github: { before: 'github secret of before', now: 'github secret of now' },
-  stripe: { before: 'whsec_stripe_of_before', now: 'whsec_stripe_of_now' },
-  slack: { before: 'slack secret of before', now: 'slack secret of now' },
-  notion: { before: 'secret_notion_of_before', now: 'secret_notion_of_now' },
 };
-const SOURCES = ['standard', 'github', 'stripe', 'slack', 'notion'] as const;
+const SOURCES = ['standard', 'github'] as const;
+type Source = (typeof SOURCES)[number];
 
-function send(to: Gatehouse, source: SignedSource, token: string, secret: string) {
-  const body = JSON.stringify({ id: randomUUID(), event_id: randomUUID(), type: 'x' });
-  const named: Record<string, string> =
-    source === 'github' ? { 'x-github-event': 'x', 'x-github-delivery': randomUUID() } : {};
-  return ask('POST', `${to.url.webhook}/webhook`, {
-    bearer: token,
-    body,
-    headers: { ...named, ...signatureOf(source, secret, body, { id: randomUUID() }) },
-  });
+/** @returns the status of the event, or the error's */
+async function send(to: Gatehouse, source: Source, token: string, secret: string) {
+  const body = JSON.stringify({ type: 'x' });
+  const headers = {
+    ...(source === 'github' ? { 'x-github-event': 'x', 'x-github-delivery': randomUUID() } : {}),
+    ...signatureOf(source, secret, body, { id: randomUUID() }),
+  };
+  const answer = await ask('POST', `${to.url.webhook}/webhook`, { bearer: token, body, headers });
+  if (answer.status === 200) return answer.json.status;
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  return `${answer.status} ${answer.json.error.code}`;
 }
+const addOld = (source: Source) => addToken(database, source, OWN[source].before, SECRETS.before);
 const countEvents = async () => (await sql`select from webhook.events`).length;
 const keyErrors = ({ log }: Gatehouse) =>
-  log().filter(
-    ({ level, message }) =>
-      level === 'error' &&
-      message ===
-        'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one',
-  ).length;
+  log().filter(({ message }) => String(message).startsWith('WEBHOOK_SECRET is missing or wrong'))
+    .length;
 
-test('a token under the other WEBHOOK_SECRET gets 503, and is accepted by the other replica', async () => {
-  for (const source of SOURCES) {
-    const { token } = await addToken(database, source, OWN[source].before, SECRETS.before);
+for (const source of SOURCES) {
+  test(`${source}: a token under the other WEBHOOK_SECRET gets 503, and is accepted by the other replica`, async () => {
+    const { token } = await addOld(source);
     const events = await countEvents();
-    const logged = keyErrors(replicas.now);
-    for (const secret of [OWN[source].before, OWN[source].now]) {
-      const { status, json, headers } = await send(replicas.now, source, token, secret);
-      assert.deepEqual([status, json.error.code], [503, 'key_unknown'], source);
-      assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/, 'the sender is to come back');
-    }
-    assert.equal(await countEvents(), events, source);
-    assert.equal(keyErrors(replicas.now), logged + 2, source);
-    assert.equal(
-      (await send(replicas.before, source, token, OWN[source].before)).json.status,
-      'accepted',
-      source,
-    );
-  }
-});
+    const logged = keyErrors(now);
+    for (const which of WHICH)
+      assert.equal(await send(now, source, token, OWN[source][which]), '503 key_unknown');
+    assert.deepEqual([await countEvents(), keyErrors(now)], [events, logged + 2]);
+    assert.equal(await send(before, source, token, OWN[source].before), 'accepted');
+  });
 
-test('of two overlapping secrets each replica accepts the one it can open, and nothing else', async () => {
-  for (const source of SOURCES) {
-    const { id, token } = await addToken(database, source, OWN[source].before, SECRETS.before);
-    await rotateSecret(
-      database,
-      id,
-      3_600,
-      sealSecret(createSigningKey(SECRETS.now), OWN[source].now),
-    );
-    for (const which of ['before', 'now'] as const) {
-      assert.equal(
-        (await send(replicas[which], source, token, OWN[source][which])).json.status,
-        'accepted',
-        `${source}, ${which}`,
-      );
-      const events = await countEvents();
-      const other = await send(
-        replicas[which],
-        source,
-        token,
-        OWN[source][which === 'now' ? 'before' : 'now'],
-      );
-      assert.equal(other.status, 503, `${source}, ${which}: ${other.text}`);
-      assert.equal(await countEvents(), events, `${source}, ${which}`);
+  test(`${source}: of two overlapping secrets each replica accepts the one it can open`, async () => {
+    const { id, token } = await addOld(source);
+    const sealed = sealSecret(createSigningKey(SECRETS.now), OWN[source].now);
+    await rotateSecret(database, id, 3_600, sealed);
+    const events = await countEvents();
+    for (const at of WHICH) {
+      for (const which of WHICH) {
+        const expected = at === which ? 'accepted' : '503 key_unknown';
+        assert.equal(await send(replicas[at], source, token, OWN[source][which]), expected);
+      }
     }
-  }
-});
+    assert.equal(await countEvents(), events + 2);
+  });
+}
 
 test('a replica with both values opens secrets under either; token reseal seals them anew', async (t) => {
   const given = { WEBHOOK_SECRET: SECRETS.now, WEBHOOK_SECRET_PREVIOUS: SECRETS.before };
-  const tokens: Array<{ source: (typeof SOURCES)[number]; token: string }> = [];
-  for (const source of SOURCES) {
-    tokens.push({
-      source,
-      token: (await addToken(database, source, OWN[source].before, SECRETS.before)).token,
-    });
-  }
-  const both = await startGatehouse(t, ['webhook'], url, given);
+  const tokens = new Map<Source, string>();
+  for (const source of SOURCES) tokens.set(source, (await addOld(source)).token);
+  const both = await startGatehouse(t, ['webhook'], databaseUrl, given);
   const sendTo = async (to: Gatehouse) => {
-    for (const { source, token } of tokens) {
-      assert.equal(
-        (await send(to, source, token, OWN[source].before)).json.status,
-        'accepted',
-        source,
-      );
-    }
+    for (const [source, token] of tokens)
+      assert.equal(await send(to, source, token, OWN[source].before), 'accepted', source);
   };
   await sendTo(both);
   assert.equal(keyErrors(both), 0);
-  assert.ok(
-    both.log().some(({ message }) => String(message).includes('token reseal')),
-    'the log says how to finish',
-  );
+  const told = both.log().filter(({ message }) => String(message).includes('token reseal'));
+  assert.equal(told.length, 1, 'the log says how to finish');
 
-  const reseal = (more: Readonly<Record<string, string>>) =>
-    runCommand(['token', 'reseal'], {
-      DATABASE_URL: url,
-      WEBHOOK_SECRET: SECRETS.now,
-      ...more,
-    });
-  const count = async () => {
-    const rows =
-      await sql`select key_id, count(*)::int as count from webhook.signing_secrets group by key_id`;
-    return Object.fromEntries(rows.map((row) => [String(row.key_id), Number(row.count)]));
+  const reseal = async (more: Readonly<Record<string, string>> = {}) => {
+    const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET: SECRETS.now, ...more };
+    const { code, stderr } = await runCommand(['token', 'reseal'], environment);
+    return `${code} ${stderr}`;
   };
-  const ids = { old: createSigningKey(SECRETS.before).id, now: createSigningKey(SECRETS.now).id };
-  const before = await count();
-  const blind = await reseal({});
-  assert.equal(blind.code, 1, blind.stderr);
-  assert.match(
-    blind.stderr,
-    new RegExp(`${before[ids.old]} could not be decrypted: add the WEBHOOK_SECRET`),
-  );
-  assert.deepEqual(await count(), before, 'what cannot be opened is kept');
-
-  const done = await reseal(given);
-  assert.deepEqual(
-    [done.code, done.stderr],
-    [0, `${before[ids.old]} signing secrets encrypted under WEBHOOK_SECRET.\n`],
-  );
-  assert.deepEqual(await count(), { [ids.now]: (before[ids.old] ?? 0) + (before[ids.now] ?? 0) });
-  await sendTo(both);
-  await sendTo(replicas.now);
-  assert.match((await reseal(given)).stderr, /^0 signing secrets/);
+  const counts = async (which: keyof typeof SECRETS) => {
+    const { id } = createSigningKey(SECRETS[which]);
+    return (await sql`select from webhook.signing_secrets where key_id = ${id}`).length;
+  };
+  const old = await counts('before');
+  const all = old + (await counts('now'));
+  const missing = new RegExp(`^1 .*${old} could not be decrypted: add the WEBHOOK_SECRET`, 's');
+  assert.match(await reseal(), missing);
+  assert.equal(await counts('before'), old, 'what cannot be opened is kept');
+  assert.equal(await reseal(given), `0 ${old} signing secrets encrypted under WEBHOOK_SECRET.\n`);
+  assert.deepEqual([await counts('before'), await counts('now')], [0, all]);
+  for (const to of [both, now]) await sendTo(to);
+  assert.match(await reseal(given), /^0 0 signing secrets/);
 });

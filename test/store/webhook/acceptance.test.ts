@@ -1,0 +1,291 @@
+/** Deliveries that share statements, that meet another copy, and that meet an outage. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
+import { openConnections, untilLocked, untilSql } from '../../support/connections.ts';
+import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { createWaits, holdStatements } from '../../support/hold.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { seeded } from '../../support/random.ts';
+import { addToken, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { exchangeAtOnce, headOf } from '../../support/socket.ts';
+import { test } from '../../support/until.ts';
+import { newEvent, openWorkQueue, store } from '../../support/webhook-store.ts';
+import { launchWebhook } from '../../support/webhook.ts';
+
+const { sql, database, databaseUrl, webhook: url } = await launchWebhook();
+const proxy = await startProxy({ after }, databaseUrl);
+const settings = { WEBHOOK_SECRET };
+const replicas = [
+  await startGatehouse({ after }, ['webhook'], proxy.url, settings),
+  await startGatehouse({ after }, ['webhook'], proxy.url, settings),
+].map((gatehouse) => gatehouse.url.webhook);
+const github = await addToken(database, 'github');
+const second = await addToken(database, 'generic');
+const revoked = await addToken(database, 'generic');
+await sql`update webhook.tokens set revoked_at = now() where id = ${revoked.id}`;
+
+/** `fate`: `accepted`, `duplicate`, or an error status. */
+type Delivery = Readonly<{
+  token: string;
+  id: string | null;
+  body: string;
+  fate: string | number;
+  headers?: Readonly<Record<string, string>>;
+}>;
+
+const bodyOf = (page: string, event = 'page.updated') =>
+  JSON.stringify({ event, data: { page_id: page } });
+const generic = (
+  token: string,
+  body: string,
+  id: string | null,
+  fate: string | number = 'accepted',
+): Delivery => ({
+  ...{ token, body, id, fate },
+  ...(id !== null && { headers: { 'webhook-id': id } }),
+});
+const signed = (
+  body: string,
+  id: string,
+  fate: string | number,
+  secret = SIGNING_SECRETS.github,
+): Delivery => ({
+  ...{ token: github.token, body, id, fate },
+  headers: {
+    'x-github-event': 'push',
+    'x-github-delivery': id,
+    ...signatureOf('github', secret, body),
+  },
+});
+
+const DELIVERIES: readonly Delivery[] = [
+  ...['d-1', 'd-2', 'd-3', 'd-4'].flatMap((id) => [
+    generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id),
+    generic(WEBHOOK_TOKEN, bodyOf(`one ${id}`), id, 'duplicate'),
+    generic(WEBHOOK_TOKEN, bodyOf(`two ${id}`), id, 409),
+    // The same id of another sender is a new delivery. A signed one may have another body.
+    generic(second.token, bodyOf(`two ${id}`), id),
+    signed(JSON.stringify({ ref: id }), id, 'accepted'),
+    signed(JSON.stringify({ ref: `other ${id}` }), id, 'duplicate'),
+  ]),
+  // Without an id every delivery is new.
+  generic(second.token, bodyOf('the same'), null),
+  generic(second.token, bodyOf('the same'), null),
+  signed('{"ref":"x"}', 'forged', 401, 'another secret'),
+  generic(revoked.token, bodyOf('revoked'), 'revoked', 401),
+  generic('no-token-0123456789abcdef0123456789abcdef', bodyOf('unknown'), 'unknown', 401),
+  generic(second.token, '{"event":', 'broken', 400),
+  generic(second.token, bodyOf('NULL "{\\}", \n 😀'), 'odd,"{\\}'),
+  generic(second.token, bodyOf('p', 'NULL'), 'NULL'),
+  generic(second.token, bodyOf('p', 'a "quoted", {braced} \\ event\n\uffff'), 'last'),
+];
+
+test('deliveries of one turn get their own replies and share a commit', async () => {
+  const requests = DELIVERIES.map(({ token, body, headers = {} }) => {
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+    const first = ['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`];
+    const type = ['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`];
+    return `${headOf([...first, ...type, ...lines])}${body}`;
+  });
+  const answers = await exchangeAtOnce(url, requests);
+  const rows = await sql`
+    select id, token_id, delivery_id, event, body, xmin::text as commit from webhook.events`;
+  const firsts = new Map<string, string>();
+  for (const [index, { fate, token, id, body }] of DELIVERIES.entries()) {
+    const { status, json, body: text } = answers[index] ?? assert.fail();
+    assert.equal(typeof fate === 'number' ? status : json.status, fate, `${index}: ${text}`);
+    if (fate === 'duplicate') assert.equal(json.id, firsts.get(`${token} ${id}`));
+    if (fate !== 'accepted') continue;
+    firsts.set(`${token} ${id}`, json.id);
+    const row = rows.find((one) => one.id === json.id);
+    const event = token === github.token ? 'push' : JSON.parse(body).event;
+    assert.deepEqual([row?.body.toString(), row?.event, row?.delivery_id], [body, event, id]);
+    if (token === github.token) assert.equal(row?.token_id, github.id);
+  }
+  const accepted = DELIVERIES.filter(({ fate }) => fate === 'accepted');
+  assert.equal(rows.length, accepted.length, 'these are all');
+  const commits = new Set(rows.map(({ commit }) => commit));
+  assert.ok(commits.size <= 3, `${commits.size} commits`);
+});
+
+test('bodies that share statements are stored byte for byte, and compressed by LZ4', async (t) => {
+  const { put, sql } = await openWorkQueue(t);
+  const int = seeded(7);
+  const parts = ['a', ' ', '\n', '\\u0061', '\\\\', '\\"', 'é', '€', '😀', '\ufeff', '\u2028'];
+  const bodies = Array.from({ length: 200 }, (_, number) => {
+    const length = int(4) === 0 ? int(20_000) : int(20);
+    const text = Array.from({ length }, () => parts[int(parts.length)] ?? '').join('');
+    return Buffer.from(`{"event":"a","data":{"page_id":"${number}"}, "text":"${text}"}`);
+  });
+  const ids = await Promise.all(bodies.map((body) => put({ body })));
+  const rows = await sql`
+    select id, body, xmin::text as commit, pg_column_compression(body) as method
+    from webhook.events`;
+  const stored = new Map(rows.map(({ id, body }) => [id, body]));
+  for (const [index, id] of ids.entries()) {
+    assert.ok(bodies[index]?.equals(stored.get(id)), String(index));
+  }
+  // Statements that wait for a lock, as for the end of the file of a table, are done alone.
+  assert.ok(new Set(rows.map(({ commit }) => commit)).size < bodies.length / 2);
+  const [server] = await sql`
+    select 'lz4' = any (enumvals) as has_lz4 from pg_settings
+    where name = 'default_toast_compression'`;
+  const methods = new Set(rows.map(({ method }) => method).filter(Boolean));
+  assert.deepEqual([...methods], [server?.has_lz4 ? 'lz4' : 'pglz']);
+});
+
+test('events of a page that arrive in one turn are numbered in the order of arrival', async (t) => {
+  const { put, sql } = await openWorkQueue(t);
+  const numbers = Array.from({ length: 150 }, (_, number) => number);
+  await Promise.all(
+    numbers.map((number) => put({ event: String(number), order_key: `page ${number % 5}` })),
+  );
+  const rows = await sql`
+    select event::int4, seq::int4, order_key, e.xmin::text as commit
+    from webhook.work join webhook.events e on e.id = event_id order by event::int4`;
+  assert.deepEqual(
+    rows.map(({ event, seq, order_key }) => [event, seq, order_key]),
+    numbers.map((number) => [number, 1 + Math.floor(number / 5), `page ${number % 5}`]),
+  );
+  assert.ok(new Set(rows.map(({ commit }) => commit)).size < 10, 'they shared statements');
+});
+
+test('shared statements with the same deliveries in opposite order do not deadlock', async (t) => {
+  const place = await openWorkQueue(t);
+  // Each statement waits before its second row until the test releases it.
+  await createWaits(place.sql);
+  await place.sql`
+    create trigger pause before insert on webhook.events
+    for each row when (new.event = 'second') execute function wait_in_trigger(1)`;
+  const hold = await holdStatements(t, place.databaseUrl);
+  const orders = [
+    ['d-1', 'd-2'],
+    ['d-2', 'd-1'],
+  ];
+  const opened = orders.map(() => openConnections(t, place.databaseUrl, 'replica'));
+  const outcomes = Promise.all(
+    orders.flatMap((ids, replica) =>
+      ids.map(async (delivery_id, index) => {
+        const event = newEvent(place.token, { delivery_id, event: index ? 'second' : 'first' });
+        const stored = await store(opened[replica] ?? assert.fail(), event);
+        return stored === 'conflict' ? stored : `${delivery_id} ${stored.id} ${stored.status}`;
+      }),
+    ),
+  );
+  await hold.met(2);
+  await hold.release();
+  const told = await outcomes;
+  for (const own of opened) await own.write((sql) => sql`select pg_stat_force_next_flush()`);
+  const [row] = await place.sql`
+    select deadlocks::int4 from pg_stat_database where datname = current_database()`;
+  assert.equal(row?.deadlocks, 0);
+  const rows = await place.sql`
+    select id, delivery_id from webhook.events join webhook.work on event_id = id`;
+  const expected = rows.flatMap(({ id, delivery_id }) =>
+    ['accepted', 'duplicate'].map((status) => `${delivery_id} ${id} ${status}`),
+  );
+  assert.equal(rows.length, 2);
+  assert.deepEqual(told.sort(), expected.sort());
+});
+
+const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
+const post = (turn = 0, id: string | null = null, token = WEBHOOK_TOKEN) =>
+  ask('POST', `${replicas[turn % 2]}/webhook`, {
+    bearer: token,
+    body: EVENT,
+    headers: id === null ? {} : { 'webhook-id': id },
+  });
+/** Until connections that were lost are replaced, the reply may be 503. */
+async function postAgain(id: string | null, token?: string): Promise<Answer> {
+  let answer = await post(0, id, token);
+  while (answer.status === 503) answer = await post(0, id, token);
+  return answer;
+}
+const countEvents = async () => (await sql`select from webhook.events`).length;
+
+function isUnavailable({ status, json, headers, text }: Answer): void {
+  assert.deepEqual([status, json.error.code], [503, 'unavailable'], text);
+  assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+}
+
+test('one of 40 identical deliveries to two replicas is accepted, the others are duplicates', async () => {
+  const id = randomUUID();
+  const answers = await Promise.all(Array.from({ length: 40 }, (_, turn) => post(turn, id)));
+  const stored = await sql`select id from webhook.events where delivery_id = ${id}`;
+  assert.equal(stored.length, 1);
+  const told = answers.map(({ status, json }) => [status, json.id, json.status]).sort();
+  const expected = (status: string) => [200, stored[0]?.id, status];
+  assert.deepEqual(told, [expected('accepted'), ...Array(39).fill(expected('duplicate'))]);
+});
+
+/** Blocks inserts of events, but no read, until `release`. */
+async function heldUp(
+  count: number,
+  requests: () => Array<Promise<Answer>>,
+  release: (unlock: () => PromiseLike<unknown>) => PromiseLike<unknown>,
+): Promise<Answer[]> {
+  const blocker = connect(databaseUrl);
+  try {
+    await blocker`begin`;
+    await blocker`lock table webhook.events in share mode`;
+    let isAnswered = false;
+    const pending = Promise.all(requests()).finally(() => {
+      isAnswered = true;
+    });
+    await untilLocked(sql, count);
+    assert.equal(isAnswered, false);
+    await release(() => blocker`commit`);
+    return await pending;
+  } finally {
+    await blocker.end();
+  }
+}
+
+test('200 is sent only after the commit', async () => {
+  const id = randomUUID();
+  // Two copies in flight before either is stored.
+  const answers = await heldUp(
+    2,
+    () => [post(0, id), post(1, id)],
+    (unlock) => unlock(),
+  );
+  const told = answers.map(({ status, json }) => `${status} ${json.status}`).sort();
+  assert.deepEqual(told, ['200 accepted', '200 duplicate']);
+});
+
+test('an event that could not be stored is answered 503 and accepted when repeated', async () => {
+  const id = randomUUID();
+  const before = await countEvents();
+  const [answer] = await heldUp(
+    1,
+    () => [post(0, id)],
+    () => sql`
+      select pg_terminate_backend(pid) from pg_stat_activity
+      where wait_event_type = 'Lock' and datname = current_database()`,
+  );
+  isUnavailable(answer ?? assert.fail());
+  assert.equal(await countEvents(), before);
+  assert.equal((await postAgain(id)).json.status, 'accepted');
+});
+
+test('without the database every delivery is answered 503 with Retry-After, whatever its token', async () => {
+  const before = await countEvents();
+  await proxy.cut();
+  const isReady = async (turn: number) =>
+    (await ask('GET', `${replicas[turn]}/readyz`)).status === 200;
+  for (const turn of [0, 1]) {
+    isUnavailable(await post(turn));
+    isUnavailable(await post(turn, 'away'));
+    // A token cannot be checked now, and 401 would make a sender give up.
+    isUnavailable(await post(turn, null, 'wrong-token'));
+    await untilSql(async () => !(await isReady(turn)), 'it is not ready');
+    assert.equal((await ask('GET', `${replicas[turn]}/livez`)).status, 200);
+  }
+  assert.equal(await countEvents(), before);
+  await proxy.restore();
+  for (const turn of [0, 1]) await untilSql(() => isReady(turn), 'it is ready');
+  assert.equal((await postAgain('away')).json.status, 'accepted');
+  assert.equal((await postAgain(null, 'wrong-token')).status, 401);
+});
