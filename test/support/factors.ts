@@ -1,10 +1,17 @@
-/** Second factors of users of the sign-in pages, set up and used as a browser would. */
+/** Second factors and links of users of the sign-in pages, used as a browser would. */
 import assert from 'node:assert/strict';
 import { totpCode } from '../../src/identity/factors/codes.ts';
 import { createPasskey } from './authenticator.ts';
 import { attestationObjectOf } from './cbor.ts';
-import { cookieFrom, ORIGIN, type PortalOf } from './portal.ts';
-import { PASSWORD } from './users.ts';
+import {
+  cookieFrom,
+  domainOf,
+  hostOf,
+  type Options,
+  ORIGIN,
+  pendingOf,
+  type PortalOf,
+} from './portal.ts';
 
 export const HOST = new URL(ORIGIN).hostname;
 export const PENDING = '__Host-gatehouse-pending';
@@ -14,11 +21,8 @@ export const SECOND = '/login/code/passkey';
 export const ADDRESS = 'https://app.example.org/x';
 
 function fromBase32(text: string): Buffer {
-  const bits = [...text]
-    .map((letter) =>
-      'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter).toString(2).padStart(5, '0'),
-    )
-    .join('');
+  const indexes = [...text].map((letter) => 'ABCDEFGHIJKLMNOPQRSTUVWXYZ234567'.indexOf(letter));
+  const bits = indexes.map((index) => index.toString(2).padStart(5, '0')).join('');
   return Buffer.from((bits.match(/.{8}/g) ?? []).map((byte) => Number.parseInt(byte, 2)));
 }
 export const secretOn = (text: string) =>
@@ -31,122 +35,159 @@ export const setupOn = (text: string, code: string) => ({
 export const codesOn = (text: string) =>
   (/<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
 
-export type Passkey = ReturnType<typeof createPasskey>;
-const json = (value: Record<string, Buffer | string | boolean>) =>
-  JSON.stringify(
-    Object.fromEntries(
-      Object.entries(value).map(([name, part]) => [
-        name,
-        Buffer.isBuffer(part) ? part.toString('base64url') : part,
-      ]),
-    ),
-  );
-const around = (challenge: Buffer, more: object = {}) => ({
-  challenge,
-  origin: ORIGIN,
-  host: HOST,
-  ...more,
+type Portal = Pick<PortalOf, 'sql' | 'add' | 'visit' | 'post' | 'enterPassword' | 'signIn'>;
+
+export const factorsOf = (portal: Portal) => ({
+  ...storedOf(portal),
+  ...codesOf(portal),
+  ...passkeysOf(portal),
 });
 
-type Portal = Pick<PortalOf, 'sql' | 'visit' | 'signIn'>;
-
-export function factorsOf(portal: Portal) {
-  return { ...codesOf(portal), ...passkeysOf(portal) };
-}
+/** What is stored of a user. */
+const storedOf = ({ sql }: Pick<Portal, 'sql'>) => ({
+  /** How many rows of a table a user has. */
+  async rowsOf(table: string, user: string): Promise<number> {
+    return (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
+  },
+  async events(user: string, event: string): Promise<number> {
+    return (await sql`select from identity.audit where user_id = ${user} and event = ${event}`)
+      .length;
+  },
+  /** As if the password had been generated, or set by an administrator. */
+  makeTemporary: (user: string) => sql`
+    update identity.users set password_generated = true, password_set_at = now()
+    where id = ${user}`,
+});
 
 /** Codes of authenticator apps. */
-function codesOf({ sql, visit, signIn }: Portal) {
-  /** Codes of later steps: each is accepted once. */
+function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
   const stepNow = async (): Promise<number> => {
     const [row] = await sql`select extract(epoch from now())::float8 as now`;
     return Math.floor(Number(row?.now) / 30);
   };
+  /** Makes earlier steps acceptable again, in place of waiting. */
+  const forgetSteps = (user: string) =>
+    sql`update identity.totp set last_step = 0 where user_id = ${user}`;
+  const codeNow = async (secret: Buffer) => totpCode(secret, await stepNow());
+  const startTotp = (host: string) => post('/account/totp/start', host);
+  const confirmTotp = (host: string, text: string, code: string) =>
+    post('/account/totp', host, setupOn(text, code));
+  async function enrol(username: string) {
+    const { host } = await signIn(username);
+    const { text } = await startTotp(host);
+    const secret = secretOn(text);
+    assert.equal(secret.length, 20);
+    const confirmed = await confirmTotp(host, text, await codeNow(secret));
+    assert.equal(confirmed.status, 200, confirmed.text);
+    // The session has new tokens now.
+    const tokens = { host: hostOf(confirmed), domain: domainOf(confirmed) };
+    return { secret, before: host, ...tokens, codes: codesOn(confirmed.text) };
+  }
   return {
     stepNow,
-    async events(user: string, event: string): Promise<number> {
-      const [row] = await sql`
-        select count(*)::int as n from identity.audit where user_id = ${user} and event = ${event}`;
-      return Number(row?.n);
+    forgetSteps,
+    codeNow,
+    /** A code that is accepted, whichever were used before. */
+    async freshCode({ id, secret }: Readonly<{ id: string; secret: Buffer }>) {
+      await forgetSteps(id);
+      return codeNow(secret);
     },
-    /** Makes earlier steps acceptable again, in place of waiting. */
-    forgetSteps: (user: string) =>
-      sql`update identity.totp set last_step = 0 where user_id = ${user}`,
-    async enrol(username: string) {
-      const { host } = await signIn(username);
-      const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
-      const secret = secretOn(offered.text);
-      assert.equal(secret.length, 20);
-      const confirmed = await visit('/account/totp', {
-        fields: setupOn(offered.text, totpCode(secret, await stepNow())),
-        cookie: host,
-      });
-      assert.equal(confirmed.status, 200, confirmed.text);
-      // The session has new tokens now.
-      return {
-        secret,
-        before: host,
-        host: cookieFrom(confirmed, '__Host-gatehouse'),
-        domain: cookieFrom(confirmed, '__Secure-gatehouse'),
-        codes: codesOn(confirmed.text),
-      };
+    startTotp,
+    confirmTotp,
+    enrol,
+    /** A user with an app. */
+    async addEnrolled(more: Record<string, unknown> = {}) {
+      const user = await add(more);
+      return { ...user, ...(await enrol(user.username)) };
     },
     /** The first step: a page that asks for the code, and the pending cookie. */
     async start(username: string) {
-      const page = await visit('/login', {
-        fields: { username, password: PASSWORD, return_to: ADDRESS },
-      });
+      const page = await enterPassword(username);
       assert.match(page.text, /autocomplete="one-time-code"/);
-      assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
-      return cookieFrom(page, PENDING);
+      assert.equal(hostOf(page), '');
+      return pendingOf(page);
     },
     enter: (cookie: string, code: string) =>
       visit('/login/code', { fields: { code, return_to: ADDRESS }, cookie }),
   };
 }
 
-function passkeysOf({ visit }: Portal) {
+export type Passkey = ReturnType<typeof createPasskey>;
+const encoded = (bytes: Buffer) => bytes.toString('base64url');
+const around = (challenge: Buffer, more: object) => ({
+  challenge,
+  origin: ORIGIN,
+  host: HOST,
+  ...more,
+});
+
+function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
   let names = 0;
-  const options = async (path: string, cookie: string) => {
+  const newBrowser = async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser');
+  async function options(path: string, cookie: string) {
     const { data } = JSON.parse((await visit(path, { cookie })).text);
     return { ...data, challenge: Buffer.from(data.challenge, 'base64url') };
-  };
+  }
+  /** The response of a browser. @param userId null: the authenticator names no user */
+  function answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
+    const { clientData, data, signature } = passkey.signIn(around(challenge, more));
+    return JSON.stringify({
+      id: encoded(passkey.id),
+      type: 'public-key',
+      clientDataJSON: encoded(clientData),
+      authenticatorData: encoded(data),
+      signature: encoded(signature),
+      userHandle:
+        userId?.replaceAll('-', '') && encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')),
+    });
+  }
+  const send = (credential: string, cookie: string, path = ALONE) =>
+    post(path, cookie, { credential });
   return {
+    newBrowser,
     options,
-    async register(
-      host: string,
-      passkey: Passkey = createPasskey(),
-      more: object = {},
-      rk?: boolean,
-    ) {
+    answer,
+    send,
+    async register(host: string, passkey = createPasskey(), more: object = {}, rk?: boolean) {
       names += 1; // a user has no two of one name
       const { challenge } = await options('/account/passkeys', host);
       const { clientData, data } = passkey.register(around(challenge, more));
-      const credential = json({
+      const credential = JSON.stringify({
         type: 'public-key',
-        clientDataJSON: clientData,
-        attestationObject: attestationObjectOf(data),
-        ...(rk === undefined ? {} : { rk }),
+        clientDataJSON: encoded(clientData),
+        attestationObject: encoded(attestationObjectOf(data)),
+        rk,
       });
-      return visit('/account/passkeys', {
-        fields: { name: `my <device> ${names}`, credential },
-        cookie: host,
-      });
+      return post('/account/passkeys', host, { name: `my <device> ${names}`, credential });
     },
-    answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
-      const { clientData, data, signature } = passkey.signIn(around(challenge, more));
-      const handle =
-        userId === null ? {} : { userHandle: Buffer.from(userId.replaceAll('-', ''), 'hex') };
-      return json({
-        id: passkey.id,
-        type: 'public-key',
-        clientDataJSON: clientData,
-        authenticatorData: data,
-        signature,
-        ...handle,
-      });
+    /** A sign-in by a passkey alone, in a new browser. */
+    async signInWith(passkey: Passkey, userId: string | null, more: object = {}) {
+      const browser = await newBrowser();
+      const { challenge } = await options(ALONE, browser);
+      return send(answer(passkey, challenge, userId, more), browser);
     },
-    send: (credential: string, cookie: string, path = ALONE) =>
-      visit(path, { fields: { credential, return_to: '' }, cookie }),
-    newBrowser: async () => cookieFrom(await visit('/login'), '__Host-gatehouse-browser'),
+    /** A passkey after the password. */
+    async proveWith(passkey: Passkey, pending: string, userId: string | null, more: object = {}) {
+      const { challenge } = await options(SECOND, pending);
+      return send(answer(passkey, challenge, userId, more), pending, SECOND);
+    },
   };
 }
+
+/** Links that set a password. */
+export const linksOf = ({ admin, call, visit }: Pick<PortalOf, 'admin' | 'call' | 'visit'>) => ({
+  /** @returns the token of a new link */
+  async makeLink(id: string, body: object = {}): Promise<string> {
+    const { status, json, text } = await call(admin.token, 'POST', `/api/user/${id}/link`, body);
+    assert.equal(status, 201, text);
+    return tokenOf(json.data.link);
+  },
+  openLink: (token: string, more: Options = {}) => visit('/link', { fields: { token }, ...more }),
+  /** @returns the cookie of the browser that has opened it */
+  async beginLink(token: string): Promise<string> {
+    const page = await visit('/link', { fields: { token } });
+    assert.equal(page.status, 200, page.text);
+    return pendingOf(page);
+  },
+});
+export const tokenOf = (link: string) => link.slice(link.indexOf('#') + 1);

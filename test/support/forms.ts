@@ -1,23 +1,8 @@
 /** Reads the forms of a page as a browser does. */
 
 export type Attributes = Readonly<Record<string, string>>;
-export interface Field {
-  readonly name: string;
-  readonly attributes: Attributes;
-  /** What it holds: of a `<select>`, the chosen option. */
-  readonly value: string;
-  /** Of a `<select>`. */
-  readonly options: readonly string[];
-}
-export interface Form {
-  readonly action: string;
-  readonly html: string;
-  readonly hidden: Attributes;
-  /** That a person sees. */
-  readonly fields: readonly Field[];
-  /** And those that nobody sees. */
-  readonly controls: readonly Field[];
-}
+export type Form = ReturnType<typeof formsOn>[number];
+export type Field = Form['controls'][number];
 
 const decode = (text: string) =>
   text.replace(/&#(\d+);/g, (_, number: string) => String.fromCharCode(Number(number)));
@@ -27,42 +12,41 @@ function attributesOf(tag: string): Attributes {
   return Object.fromEntries([...found].map(([, name = '', value = '']) => [name, decode(value)]));
 }
 
-/** The last one that is selected, as browsers choose. */
-function chosenOf(options: readonly Attributes[]): string {
-  const selected = options.filter(({ selected }) => selected !== undefined);
-  return (selected.at(-1) ?? options[0])?.value ?? '';
+/** @returns `value`: what it holds; of a `<select>`, the last option that is selected */
+function fieldOf(tag: string, inner = '') {
+  const attributes = attributesOf(tag);
+  const { name = '', type, value = '', checked } = attributes;
+  const options = [...inner.matchAll(/<option([^>]*)>/g)].map(([, option = '']) =>
+    attributesOf(option),
+  );
+  const chosen = options.filter(({ selected }) => selected !== undefined).at(-1) ?? options[0];
+  const written = type === 'checkbox' && checked === undefined ? '' : value;
+  return {
+    name,
+    attributes,
+    value: chosen?.value ?? written,
+    options: options.map((option) => option.value ?? ''),
+    isHidden: type === 'hidden' || attributes.hidden !== undefined,
+  };
 }
 
-/** The forms of a page. */
-export function formsOn(text: string, method = 'post'): readonly Form[] {
-  const forms = text.matchAll(/<form ([^>]*)>([^]*?)<\/form>/g);
+/** The forms of a page. `fields`: that a person sees. */
+export function formsOn(text: string, method = 'post') {
+  const forms = text.matchAll(/<form( [^>]*)>([^]*?)<\/form>/g);
   return [...forms].flatMap(([, tag = '', html = '']) => {
-    const { action = '', method: given = 'get' } = attributesOf(` ${tag}`);
+    const { action = '', method: given = 'get' } = attributesOf(tag);
     if (given !== method) return [];
     const tags = html.matchAll(/<input([^>]*)>|<select([^>]*)>([^]*?)<\/select>/g);
-    const controls = [...tags].map(([, input = '', select = '', inner]): Field => {
-      const attributes = attributesOf(input + select);
-      const options = [...(inner ?? '').matchAll(/<option([^>]*)>/g)].map(([, option = '']) =>
-        attributesOf(option),
-      );
-      const isUnchecked = attributes.type === 'checkbox' && attributes.checked === undefined;
-      const written = isUnchecked ? '' : (attributes.value ?? '');
-      return {
-        name: attributes.name ?? '',
-        attributes,
-        value: inner === undefined ? written : chosenOf(options),
-        options: options.map(({ value = '' }) => value),
-      };
-    });
-    const isHidden = ({ attributes }: Field) =>
-      attributes.type === 'hidden' || attributes.hidden !== undefined;
-    const hidden = controls.filter((field) => isHidden(field) && field.name !== '');
+    const controls = [...tags].map(([, input, select, inner]) =>
+      fieldOf(input ?? select ?? '', inner),
+    );
+    const hidden = controls.filter(({ isHidden, name }) => isHidden && name !== '');
     return {
       action,
       html,
       controls,
       hidden: Object.fromEntries(hidden.map(({ name, value }) => [name, value])),
-      fields: controls.filter((field) => !isHidden(field)),
+      fields: controls.filter(({ isHidden }) => !isHidden),
     };
   });
 }

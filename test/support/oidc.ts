@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { runCommand } from './commands.ts';
 import { startGatehouse } from './gatehouse.ts';
-import { ORIGIN, type Page, PORTAL, type PortalOf, startPortal, visitorOf } from './portal.ts';
+import { ORIGIN, type Page, PORTAL, startPortal, visitorOf } from './portal.ts';
 
 export const CALLBACK = 'https://app.example.net/callback';
 export const OIDC = { ...PORTAL, OIDC: 'on' };
@@ -17,28 +17,7 @@ export interface Program {
 }
 
 /** What a program keeps of a sign-in that it begins. */
-export interface Begun {
-  readonly path: string;
-  readonly verifier: string;
-}
-
-export interface Provider extends PortalOf {
-  /** Runs a command on the database of the provider. */
-  run(words: readonly string[], input?: string): ReturnType<typeof runCommand>;
-  /** Registers a program that asks nobody. */
-  register(id: string, ...options: readonly string[]): Promise<Program>;
-  /** Sends a form as a program. */
-  post(path: string, fields: Fields, headers?: Record<string, string>): Promise<Page>;
-  /** The code that a browser brings back. */
-  codeFor(program: Program, cookie: string, more?: Fields): Promise<Begun & { code: string }>;
-  exchange(program: Program, begun: Begun & { code: string }, more?: Fields): Promise<Page>;
-  /** Signs a browser in at a program. @returns its tokens */
-  tokensFor(program: Program, cookie: string, more?: Fields): Promise<Tokens>;
-  refresh(program: Program, tokens: Tokens, more?: Fields): Promise<Page>;
-  userinfo(token: string): Promise<Page>;
-  /** Another process on the same database. */
-  replica(): Promise<Replica>;
-}
+type Begun = ReturnType<typeof begin>;
 
 export interface Tokens {
   readonly access_token: string;
@@ -46,10 +25,8 @@ export interface Tokens {
   readonly id_token: string;
 }
 
-type Replica = Pick<Provider, 'identity' | 'visit' | 'post' | 'exchange' | 'refresh' | 'userinfo'>;
-
 /** The address with which a program sends a browser. An empty value removes a parameter. */
-export function begin({ id }: Program, more: Fields = {}): Begun {
+export function begin({ id }: Readonly<{ id: string }>, more: Fields = {}) {
   const verifier = randomBytes(32).toString('base64url');
   const query = new URLSearchParams({
     response_type: 'code',
@@ -74,9 +51,10 @@ export function answerIn({ status, headers, text }: Page): URLSearchParams {
 
 /** The parts of a token, without checking its signature. */
 export function readToken(token: string): Record<'head' | 'claims', Record<string, unknown>> {
-  const [head = '', claims = ''] = token.split('.');
-  const read = (part: string) => JSON.parse(Buffer.from(part, 'base64url').toString());
-  return { head: read(head), claims: read(claims) };
+  const [head = {}, claims = {}] = token
+    .split('.', 2)
+    .map((part) => JSON.parse(Buffer.from(part, 'base64url').toString()));
+  return { head, claims };
 }
 
 /** Where the link of a page leads that continues. */
@@ -98,36 +76,41 @@ export function fieldsOf(text: string): Record<string, string> {
   );
 }
 
+/** What programs and browsers send to a process. */
 function programOn(identity: string) {
   const visit = visitorOf(identity);
-  const post: Provider['post'] = (path, fields, headers = {}) =>
-    visit(path, {
-      fields: String(new URLSearchParams(fields)),
-      headers,
-      isProgram: true,
-    });
-  const exchange: Provider['exchange'] = ({ id, secret }, { code, verifier }, more = {}) =>
-    post('/oidc/token', {
-      grant_type: 'authorization_code',
-      code,
-      redirect_uri: CALLBACK,
-      code_verifier: verifier,
-      client_id: id,
-      ...(secret && { client_secret: secret }),
-      ...more,
-    });
-  const refresh: Provider['refresh'] = ({ id, secret }, { refresh_token }, more = {}) =>
-    post('/oidc/token', {
-      grant_type: 'refresh_token',
-      refresh_token,
-      client_id: id,
-      ...(secret && { client_secret: secret }),
-      ...more,
-    });
-  const userinfo: Provider['userinfo'] = (token) =>
-    visit('/oidc/userinfo', { headers: { authorization: `Bearer ${token}` } });
-  return { identity, visit, post, exchange, refresh, userinfo };
+  const tell = (path: string, fields: Fields, headers: Fields = {}) =>
+    visit(path, { fields: String(new URLSearchParams(fields)), headers, isProgram: true });
+  const credentialsOf = ({ id, secret }: Program) => ({
+    client_id: id,
+    ...(secret && { client_secret: secret }),
+  });
+  return {
+    identity,
+    visit,
+    /** Sends a form as a program. */
+    tell,
+    exchange: (program: Program, { code, verifier }: Begun & { code: string }, more: Fields = {}) =>
+      tell('/oidc/token', {
+        grant_type: 'authorization_code',
+        code,
+        redirect_uri: CALLBACK,
+        code_verifier: verifier,
+        ...credentialsOf(program),
+        ...more,
+      }),
+    refresh: (program: Program, { refresh_token }: Tokens, more: Fields = {}) =>
+      tell('/oidc/token', {
+        grant_type: 'refresh_token',
+        refresh_token,
+        ...credentialsOf(program),
+        ...more,
+      }),
+    userinfo: (token: string) =>
+      visit('/oidc/userinfo', { headers: { authorization: `Bearer ${token}` } }),
+  };
 }
+type Replica = ReturnType<typeof programOn>;
 
 /** What gives a refresh token. */
 export const OFFLINE = { scope: 'openid offline_access' };
@@ -147,15 +130,20 @@ export async function assertAlive(at: Replica, tokens: Tokens): Promise<void> {
   assert.equal(status, 200, text);
 }
 
+export type Provider = Awaited<ReturnType<typeof startProvider>>;
+
 export async function startProvider(
   owner: Parameters<typeof startPortal>[0],
-  environment: Readonly<Record<string, string>> = {},
-): Promise<Provider> {
+  environment: Fields = {},
+) {
   const portal = await startPortal(owner, { OIDC: 'on', ...environment });
   const program = programOn(portal.identity);
-  const run: Provider['run'] = (words, input) =>
-    runCommand(words, { ...OIDC, DATABASE_URL: portal.databaseUrl, ...environment }, input);
-  const codeFor: Provider['codeFor'] = async (of, cookie, more) => {
+  const settings = { ...OIDC, ...environment };
+  /** Runs a command on the database of the provider. */
+  const run = (words: readonly string[], input?: string) =>
+    runCommand(words, { ...settings, DATABASE_URL: portal.databaseUrl }, input);
+  /** The code that a browser brings back. */
+  async function codeFor(of: Program, cookie: string, more?: Fields) {
     const begun = begin(of, more);
     const answer = answerIn(await portal.visit(begun.path, { cookie }));
     assert.deepEqual(
@@ -163,29 +151,29 @@ export async function startProvider(
       [null, 'a state & more', ORIGIN],
     );
     return { ...begun, code: answer.get('code') ?? '' };
-  };
+  }
   return {
     ...portal,
     ...program,
     run,
-    async register(id, ...options) {
+    codeFor,
+    /** Registers a program that asks nobody. */
+    async register(id: string, ...options: readonly string[]): Promise<Program> {
       const words = ['--id', id, '--name', `Program ${id}`, '--redirect', CALLBACK];
       const done = await run(['client', 'create', ...words, '--no-consent', ...options]);
       assert.equal(done.code, 0, done.stderr);
       return { id, secret: done.stdout.trim() };
     },
-    codeFor,
-    async tokensFor(of, cookie, more) {
+    /** Signs a browser in at a program. */
+    async tokensFor(of: Program, cookie: string, more?: Fields): Promise<Tokens> {
       const page = await program.exchange(of, await codeFor(of, cookie, more));
       assert.equal(page.status, 200, page.text);
       return JSON.parse(page.text);
     },
-    async replica() {
+    /** Another process on the same database. */
+    async replica(): Promise<Replica> {
       const services = ['identity'] as const;
-      const other = await startGatehouse(owner, services, portal.databaseUrl, {
-        ...OIDC,
-        ...environment,
-      });
+      const other = await startGatehouse(owner, services, portal.databaseUrl, settings);
       return programOn(other.url.identity);
     },
   };

@@ -2,10 +2,12 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, request } from 'node:http';
-import { type Identity, startIdentity } from './api-users.ts';
+import { startIdentity } from './api-users.ts';
 import { PASSWORD } from './users.ts';
 
 export const ORIGIN = 'https://login.example.org';
+/** A password that a person chooses. */
+export const OWN = 'a-password-of-my-own';
 
 /** Where a page sends a browser that must sign in first. */
 export const signInFor = (path: string) =>
@@ -17,69 +19,72 @@ export interface Page {
   cookies: readonly string[];
   headers: Headers;
 }
+type Fields = Readonly<Record<string, string>> | string;
 export type Options = {
-  headers?: Record<string, string>;
-  fields?: Record<string, string> | string;
+  headers?: Readonly<Record<string, string>>;
+  fields?: Fields;
   cookie?: string;
   /** Whether a program sends the form, without the headers of a browser. */
   isProgram?: boolean;
 };
 
-export interface SignedIn {
-  readonly username: string;
-  readonly page: Page;
-  /** The cookies, as a browser sends them. */
-  readonly host: string;
-  readonly domain: string;
-}
-
-export interface PortalOf extends Identity {
-  visit(path: string, options?: Options): Promise<Page>;
-  signIn(username: string, options?: Options): Promise<SignedIn>;
-}
-
 export const valueOf = (cookie = '') => /=([^;]*)/.exec(cookie)?.[1] ?? '';
 /** The new value of a cookie, as a browser sends it. */
-export function cookieFrom({ cookies }: Page, name: string): string {
+export function cookieFrom({ cookies }: Pick<Page, 'cookies'>, name: string): string {
   const found = cookies.find(
     (cookie) => cookie.startsWith(`${name}=`) && !cookie.endsWith('Max-Age=0'),
   );
   return found?.split(';')[0] ?? '';
 }
+export const hostOf = (page: Page) => cookieFrom(page, '__Host-gatehouse');
+export const domainOf = (page: Page) => cookieFrom(page, '__Secure-gatehouse');
+export const pendingOf = (page: Page) => cookieFrom(page, '__Host-gatehouse-pending');
 
 /** Not `fetch`, which sends Fetch Metadata of its own. */
 export const visitorOf =
   (identity: string) =>
   async (
     path: string,
-    { headers = {}, fields, cookie, isProgram = false }: Options = {},
+    { headers = {}, fields, cookie, isProgram }: Options = {},
   ): Promise<Page> => {
-    const form = {
-      ...(isProgram ? {} : { host: new URL(ORIGIN).host, origin: ORIGIN }),
-      'content-type': 'application/x-www-form-urlencoded',
-    };
-    const sent = {
-      ...(fields ? form : {}),
-      ...(cookie === undefined ? {} : { cookie }),
-      ...headers,
-    };
-    const asked = request(identity + path, { method: fields ? 'POST' : 'GET', headers: sent });
+    const asked = request(identity + path, {
+      method: fields ? 'POST' : 'GET',
+      headers: {
+        ...(fields && !isProgram && { host: new URL(ORIGIN).host, origin: ORIGIN }),
+        ...(fields && { 'content-type': 'application/x-www-form-urlencoded' }),
+        ...(cookie && { cookie }),
+        ...headers,
+      },
+    });
     const text = typeof fields === 'string' ? fields : String(new URLSearchParams(fields));
     // With a string, Node would send the headers in its encoding.
     asked.end(Buffer.from(text));
     const [response]: IncomingMessage[] = await once(asked, 'response');
     assert.ok(response);
-    const chunks: Buffer[] = [];
-    for await (const chunk of response) chunks.push(chunk);
-    const received = new Headers();
-    for (const [name, value] of Object.entries(response.headers))
-      if (typeof value === 'string') received.set(name, value);
-    const {
-      statusCode: status = 0,
-      headers: { 'set-cookie': cookies = [] },
-    } = response;
-    return { status, text: Buffer.concat(chunks).toString(), cookies, headers: received };
+    const { 'set-cookie': cookies = [], ...received } = response.headers;
+    return {
+      status: response.statusCode ?? 0,
+      text: Buffer.concat(await response.toArray()).toString(),
+      cookies,
+      headers: new Headers(Object.entries(received).map(([name, value]) => [name, String(value)])),
+    };
   };
+
+/** What a browser does at a process of the service. */
+export function pagesOf(identity: string) {
+  const visit = visitorOf(identity);
+  const post = (path: string, cookie: string, fields: Fields = {}) =>
+    visit(path, { cookie, fields });
+  return {
+    visit,
+    show: (path: string, cookie: string) => visit(path, { cookie }),
+    post,
+    enterPassword: (username: string, password = PASSWORD) =>
+      post('/login', '', { username, password }),
+    choosePassword: (cookie: string, password = OWN) =>
+      post('/login/password', cookie, { password }),
+  };
+}
 
 export const PORTAL = {
   SIGNIN_PAGES: 'on',
@@ -90,32 +95,28 @@ export const PORTAL = {
   IDENTITY_SECRET: 'identity-secret-for-tests-0123456789abcdef',
 };
 
+export type PortalOf = Awaited<ReturnType<typeof startPortal>>;
+
 export async function startPortal(
   owner: Parameters<typeof startIdentity>[0],
   environment: Readonly<Record<string, string>> = {},
-): Promise<PortalOf> {
+) {
   const started = await startIdentity(owner, { ...PORTAL, ...environment });
-  const visit = visitorOf(started.identity);
+  const pages = pagesOf(started.identity);
+  async function signIn(username: string, { fields, ...more }: Options = {}) {
+    const credentials = { username, password: PASSWORD, ...Object(fields) };
+    const page = await pages.visit('/login', { ...more, fields: credentials });
+    assert.equal(page.status, 200, page.text);
+    return { username, page, host: hostOf(page), domain: domainOf(page) };
+  }
   return {
     ...started,
-    visit,
-    async signIn(username, more = {}) {
-      const page = await visit('/login', {
-        ...more,
-        fields: {
-          username,
-          password: PASSWORD,
-          return_to: '',
-          ...(typeof more.fields === 'object' ? more.fields : {}),
-        },
-      });
-      assert.equal(page.status, 200, page.text);
-      return {
-        username,
-        page,
-        host: cookieFrom(page, '__Host-gatehouse'),
-        domain: cookieFrom(page, '__Secure-gatehouse'),
-      };
+    ...pages,
+    signIn,
+    /** A user who has signed in. */
+    async addSignedIn(more: Record<string, unknown> = {}) {
+      const user = await started.add(more);
+      return { ...user, ...(await signIn(user.username)) };
     },
   };
 }

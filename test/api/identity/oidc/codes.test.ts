@@ -147,14 +147,14 @@ test('a program authenticates in one way, and as programs encode it', async () =
     };
   };
   const right = basic('web', web.secret);
-  assert.equal((await second.post('/oidc/token', await fields(), right)).status, 200);
+  assert.equal((await second.tell('/oidc/token', await fields(), right)).status, 200);
   const encoded = basic(
     '%77eb',
     web.secret.replace(/^./, (c) => `%${c.charCodeAt(0).toString(16)}`),
   );
-  assert.equal((await second.post('/oidc/token', await fields(), encoded)).status, 200);
+  assert.equal((await second.tell('/oidc/token', await fields(), encoded)).status, 200);
   const both = { ...(await fields()), client_id: 'web', client_secret: web.secret };
-  assert.deepEqual(errorOf(await second.post('/oidc/token', both, right)), [
+  assert.deepEqual(errorOf(await second.tell('/oidc/token', both, right)), [
     400,
     'invalid_request',
   ]);
@@ -164,7 +164,7 @@ test('a program authenticates in one way, and as programs encode it', async () =
     'Bearer x',
     basic('web', 'wrong').authorization,
   ]) {
-    const page = await second.post('/oidc/token', await fields(), { authorization });
+    const page = await second.tell('/oidc/token', await fields(), { authorization });
     assert.ok([400, 401].includes(page.status), page.text);
   }
   const twice = `${new URLSearchParams(await fields())}&client_id=web&client_id=web`;
@@ -183,7 +183,7 @@ test('guesses of codes and refresh tokens of a network are limited', async (t) =
   for (const [index, [grant_type, name]] of kinds.entries()) {
     const headers = { 'x-forwarded-for': `203.0.113.${index}` };
     const guess = (_: unknown, at: number) =>
-      own.post('/oidc/token', { grant_type, client_id: 'spa', [name]: `guess ${at}` }, headers);
+      own.tell('/oidc/token', { grant_type, client_id: 'spa', [name]: `guess ${at}` }, headers);
     const pages = await Promise.all(Array.from({ length: 150 }, guess));
     const refused = pages.find(({ status }) => status === 429);
     assert.ok(refused, grant_type);

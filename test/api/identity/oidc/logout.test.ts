@@ -34,7 +34,7 @@ test('also after the program has revoked its tokens', async () => {
     scope: 'openid offline_access',
   });
   const fields = { token: refresh_token, client_id: own.id, client_secret: own.secret };
-  assert.equal((await provider.post('/oidc/revoke', fields)).status, 200);
+  assert.equal((await provider.tell('/oidc/revoke', fields)).status, 200);
   const query = { id_token_hint: id_token, post_logout_redirect_uri: OUT };
   assert.equal((await visit(logoutPath(query), { cookie })).headers.get('location'), OUT);
 });

@@ -170,7 +170,7 @@ test('an access token opens nothing else, and no session token opens the userinf
 
 test('a program revokes its tokens, and no other program does', async () => {
   const revoke = ({ id, secret }: Program, token: string) =>
-    second.post('/oidc/revoke', { token, client_id: id, client_secret: secret });
+    second.tell('/oidc/revoke', { token, client_id: id, client_secret: secret });
   const tokens = await provider.tokensFor(web, cookie, OFFLINE);
   assert.equal((await revoke(other, tokens.refresh_token)).status, 200);
   assert.equal((await revoke(other, tokens.access_token)).status, 200);

@@ -1,19 +1,33 @@
-/** What super administrators do on the pages of users and of the audit trail. */
+/** What super administrators do on their pages, and what the audit trail says of sign-ins. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { PENDING } from '../../../support/factors.ts';
-import { cookieFrom, type Page, startPortal } from '../../../support/portal.ts';
-import { PASSWORD } from '../../../support/users.ts';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { factorsOf, linksOf, secretOn, tokenOf } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
+import {
+  cookieFrom,
+  hostOf,
+  OWN,
+  pagesOf,
+  pendingOf,
+  PORTAL,
+  startPortal,
+} from '../../../support/portal.ts';
+import { isOpen, PASSWORD } from '../../../support/users.ts';
 
-const { sql, call, add, visit, signIn } = await startPortal({ after });
-const chief = await add({ super_admin: true });
-const administrator = await signIn(chief.username);
-const post = (path: string, fields: Record<string, string> = {}, cookie = administrator.host) =>
-  visit(path, { fields, cookie });
-const show = (path: string, cookie = administrator.host) => visit(path, { cookie });
-const userRow = async (id: string) => (await sql`select * from identity.users where id = ${id}`)[0];
-const passwordOn = (text: string) => /<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '';
+const portal = await startPortal({ after });
+const { identity, sql, admin, call, add, addSignedIn, signIn, enterPassword } = portal;
+const factors = factorsOf(portal);
+const { addEnrolled, freshCode, codeNow, start, enter, register, signInWith, proveWith } = factors;
+const { makeLink, openLink, beginLink } = linksOf(portal);
+const chief = await addSignedIn({ super_admin: true });
+const post = (path: string, fields: Record<string, string> = {}, cookie = chief.host) =>
+  portal.post(path, cookie, fields);
+const show = (path: string, cookie = chief.host) => portal.show(path, cookie);
+const statusOf = async (path: string, cookie = chief.host) => (await show(path, cookie)).status;
+const userRow = async (username: string) =>
+  (await sql`select * from identity.users where username = ${username}`)[0];
+const secretIn = (text: string) => /<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '';
 
 /** Sends a form of the page of a user and follows it, as a browser does. */
 async function change(id: string, action: string, fields: Record<string, string> = {}) {
@@ -21,261 +35,203 @@ async function change(id: string, action: string, fields: Record<string, string>
   assert.equal(sent.status, 303, sent.text);
   const location = sent.headers.get('location') ?? '';
   const notice = cookieFrom(sent, '__Host-gatehouse-notice');
-  const { text } = await show(location, `${administrator.host}; ${notice}`);
-  return { location, said: /role="status">([^<]+)</.exec(text)?.[1], text };
+  const { text } = await show(location, `${chief.host}; ${notice}`);
+  return { location, said: /role="status">([^<]+)</.exec(text)?.[1] ?? '', text };
 }
 
 test('a user is created with a generated password, which must be changed', async () => {
   const fields = { username: 'Grace', email: 'grace@example.org', role: 'administrator' };
-  const created = await post('/account/users', fields);
-  assert.equal(created.status, 200, created.text);
-  const password = passwordOn(created.text);
+  const password = secretIn((await post('/account/users', fields)).text);
   assert.match(password, /^[0-9A-Z]{4}(-[0-9A-Z]{4}){5}$/, '24 letters of 5 bits');
-  const [row] = await sql`select * from identity.users where username = 'Grace'`;
+  const row = await userRow('Grace');
   assert.deepEqual([row?.super_admin, row?.enabled], [true, true]);
-  const signedIn = await visit('/login', {
-    fields: { username: 'Grace', password, return_to: '' },
-  });
-  assert.match(signedIn.text, /<title>Choose a password/);
-  const listed = await show('/account/users?search=grace');
-  assert.match(listed.text, /Grace<[^]*Active<[^]*Super administrator<[^]*None<[^]*never/);
+  assert.match((await enterPassword('Grace', password)).text, /<title>Choose a password/);
+  const { text } = await show('/account/users?search=grace');
+  assert.match(text, /Grace<[^]*Active<[^]*Super administrator<[^]*None<[^]*never/);
 });
 
 test('a user is invited with groups and a link, and gets another link to reset the password', async () => {
   const person = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
-  const refused = await post('/account/users', { ...person, first: 'link', password: PASSWORD });
-  assert.match(refused.text, /Must be empty: with an invitation link, the user chooses/);
-  const wrong = await post('/account/users', { ...person, groups: 'Ops', first: 'link' });
-  assert.match(wrong.text, /Must be names of 1 to 64 characters of a-z/);
+  for (const [wrong, message] of [
+    [{ password: PASSWORD }, /Must be empty: with an invitation link, the user chooses/],
+    [{ groups: 'Ops' }, /Must be names of 1 to 64 characters of a-z/],
+  ] as const)
+    assert.match(
+      (await post('/account/users', { ...person, first: 'link', ...wrong })).text,
+      message,
+    );
   const invited = await post('/account/users', { ...person, first: 'link' });
-  assert.equal(invited.status, 200, invited.text);
-  const [user] = await sql`select id, password_hash, groups::text from identity.users
-    where username = 'invited'`;
-  assert.deepEqual([user?.password_hash, user?.groups], [null, '{choir,ops}']);
-  const list = await show('/account/users?search=choir');
-  assert.match(list.text, /invited[^]*Matching users: 1\./);
-  const open = (page: Page) => visit('/link', { fields: { token: passwordOn(page.text) } });
-  const cookie = cookieFrom(await open(invited), PENDING);
-  const chosen = { password: 'a-password-of-my-own', return_to: '' };
-  assert.equal((await post('/login/password', chosen, cookie)).status, 200);
-
-  const reset = await post(`/account/users/${user?.id}/link`);
-  const page = await show(`/account/users/${user?.id}`);
-  assert.match(page.text, /name="groups" value="choir, ops"/);
-  assert.equal((await post(`/account/users/${user?.id}/link`)).status, 200);
-  assert.equal((await open(reset)).status, 401, 'a newer link ends it');
-  const names = { ...person, groups: '', first_name: '', last_name: '' };
-  await change(user?.id, 'edit', names);
-  assert.deepEqual((await userRow(user?.id))?.groups, []);
-  assert.equal((await post(`/account/users/${chief.id}/link`)).status, 403);
+  const { id, password_hash, groups } = (await userRow('invited')) ?? {};
+  assert.deepEqual([password_hash, groups], [null, ['choir', 'ops']]);
+  assert.match((await show('/account/users?search=choir')).text, /Matching users: 1\./);
+  const cookie = await beginLink(tokenOf(secretIn(invited.text)));
+  assert.equal((await portal.choosePassword(cookie)).status, 200);
+  const link = async () => tokenOf(secretIn((await post(`/account/users/${id}/link`)).text));
+  const reset = await link();
+  await beginLink(await link());
+  assert.equal((await openLink(reset)).status, 401, 'a newer link ends it');
+  assert.match((await show(`/account/users/${id}`)).text, /name="groups" value="choir, ops"/);
+  await change(id, 'edit', { ...person, groups: '', first_name: '', last_name: '' });
+  assert.deepEqual((await userRow('invited'))?.groups, []);
 });
 
 test('an address that an administrator enters is confirmed, unless the form says otherwise', async () => {
-  for (const [username, verified] of [
-    ['confirmed', 'true'],
-    ['unconfirmed', 'false'],
-  ] as const) {
-    const names = { username, email: `${username}@example.org` };
-    const created = await post('/account/users', { ...names, verified });
-    assert.equal(created.status, 200, created.text);
-    const [row] = await sql`select id, verified from identity.users where username = ${username}`;
-    assert.equal(String(row?.verified), verified);
-    const chosen = (text: string) => /<option value="(\w+)" selected>(Yes|No)</.exec(text)?.[1];
-    assert.equal(chosen((await show(`/account/users/${row?.id}`)).text), verified);
-    const edit = { ...names, first_name: '', last_name: '' };
-    await change(row?.id, 'edit', edit);
-    assert.equal(String((await userRow(row?.id))?.verified), verified, 'the form did not say');
-    const other = verified === 'true' ? 'false' : 'true';
-    await change(row?.id, 'edit', { ...edit, verified: other });
-    assert.equal(String((await userRow(row?.id))?.verified), other);
+  for (const verified of [true, false]) {
+    const username = `verified-${verified}`;
+    const person = { username, email: `${username}@example.org` };
+    await post('/account/users', { ...person, verified: String(verified) });
+    const id = (await userRow(username))?.id;
+    const { text } = await show(`/account/users/${id}`);
+    assert.equal(/<option value="(\w+)" selected>(Yes|No)</.exec(text)?.[1], String(verified));
+    const edit = { ...person, first_name: '', last_name: '' };
+    for (const [fields, expected] of [
+      [{}, verified],
+      [{ verified: String(!verified) }, !verified],
+    ] as const) {
+      await change(id, 'edit', { ...edit, ...fields });
+      assert.equal((await userRow(username))?.verified, expected);
+    }
   }
 });
 
 test('each action of the page of a user does what it says, once and again', async () => {
-  const { id, username } = await add();
-  const own = await signIn(username);
-  const edited = {
-    username: `${username}-new`,
-    email: `${username}@new.example`,
-    first_name: 'Ada',
-    last_name: 'Lovelace',
-  };
-  assert.equal((await change(id, 'edit', edited)).said, 'The user is changed.');
-  assert.match(
-    (await show(`/account/users/${id}`)).text,
-    /<dd><span>Ada<\/span> <span>Lovelace<\/span><\/dd>/,
-  );
-
+  const { id, username: first } = await add();
+  const username = `${first}-new`;
+  const names = { username, email: 'ada@new.example', first_name: 'Ada', last_name: 'Lovelace' };
+  const isSignedIn = async ({ host }: { host: string }) =>
+    (await statusOf('/account', host)) === 200;
+  const own = await signIn(first);
+  assert.equal((await change(id, 'edit', names)).said, 'The user is changed.');
+  assert.match((await show(`/account/users/${id}`)).text, /<span>Ada<\/span> <span>Lovelace</);
   assert.match((await change(id, 'promote')).text, /Super administrator</);
-  assert.equal((await userRow(id))?.super_admin, true);
-  assert.equal((await show('/account', own.host)).status, 303);
-  assert.match((await change(id, 'demote')).said ?? '', /not a super administrator any more/);
-  assert.equal((await userRow(id))?.super_admin, false);
-
-  const again = await signIn(edited.username);
-  assert.equal((await show('/account', again.host)).status, 200);
-  assert.match((await change(id, 'end_sessions')).said ?? '', /^All sessions of the user/);
-  assert.equal((await show('/account', again.host)).status, 303);
-
-  const next = await signIn(edited.username);
-  const page = await show(`/account/users/${id}`);
-  const session = /name="session_id" value="([^"]+)"/.exec(page.text)?.[1] ?? '';
-  assert.equal(
-    (await change(id, 'end_session', { session_id: session })).said,
-    'The session has ended.',
-  );
-  assert.equal((await show('/account', next.host)).status, 303);
-
-  for (let time = 0; time < 2; time += 1) {
-    assert.match((await change(id, 'disable')).text, /Disabled</);
-    assert.equal((await userRow(id))?.enabled, false);
+  assert.equal((await userRow(username))?.super_admin, true);
+  assert.equal(await isSignedIn(own), false);
+  assert.match((await change(id, 'demote')).said, /not a super administrator any more/);
+  assert.equal((await userRow(username))?.super_admin, false);
+  for (const action of ['end_sessions', 'end_session', 'disable']) {
+    const session = await signIn(username);
+    assert.equal(await isSignedIn(session), true);
+    const { text } = await show(`/account/users/${id}`);
+    const session_id = /name="session_id" value="([^"]+)"/.exec(text)?.[1] ?? '';
+    assert.match((await change(id, action, { session_id })).said, /essions? .*ended\.$/);
+    assert.equal(await isSignedIn(session), false, action);
   }
+  assert.match((await change(id, 'disable')).text, /Disabled</);
   assert.match((await change(id, 'enable')).text, /Active</);
-
+  const made = await post(
+    '/account/keys',
+    { name: 'backup', days: '30' },
+    (await signIn(username)).host,
+  );
+  const key = secretIn(made.text);
+  assert.ok(await isOpen(identity, key));
+  const { text } = await show(`/account/users/${id}`);
+  const key_id = /name="key_id" value="([^"]+)"/.exec(text)?.[1] ?? '';
+  assert.equal((await change(id, 'revoke_key', { key_id })).said, 'The key is revoked.');
+  assert.equal(await isOpen(identity, key), false);
   const set = await post(`/account/users/${id}/password`, { password: '' });
   assert.match(set.text, /You will not see it again/);
-  const login = { username: edited.username, password: passwordOn(set.text), return_to: '' };
-  assert.match((await visit('/login', { fields: login })).text, /<title>Choose a password/);
-
+  const temporary = await enterPassword(username, secretIn(set.text));
+  assert.match(temporary.text, /<title>Choose a password/);
   const removed = await change(id, 'delete');
-  assert.equal(removed.location, '/account/users');
-  assert.match(removed.said ?? '', /^The user is deleted/);
-  assert.equal((await show(`/account/users/${id}`)).status, 404);
-  assert.equal((await post(`/account/users/${id}/delete`)).status, 404);
-});
-
-test('a key of a user is revoked on the page of the user', async () => {
-  const { id, username } = await add();
-  const own = await signIn(username);
-  const made = await post('/account/keys', { name: 'backup', days: '30' }, own.host);
-  const secret = passwordOn(made.text);
-  assert.equal((await call(secret, 'GET', `/api/user/${id}`)).status, 200);
-  const page = await show(`/account/users/${id}`);
-  const keyId = /name="key_id" value="([^"]+)"/.exec(page.text)?.[1] ?? '';
-  assert.equal((await change(id, 'revoke_key', { key_id: keyId })).said, 'The key is revoked.');
-  assert.equal((await call(secret, 'GET', `/api/user/${id}`)).status, 401);
+  assert.deepEqual(
+    [removed.location, removed.said.slice(0, 19)],
+    ['/account/users', 'The user is deleted'],
+  );
+  assert.equal(await statusOf(`/account/users/${id}`), 404);
+  for (const action of ['delete', 'remove_factors'])
+    assert.equal((await post(`/account/users/${id}/${action}`)).status, 404, action);
 });
 
 test('a key without a user is made, shown and revoked on a page, with the keys that it made', async () => {
   const path = '/account/program-keys';
-  const fields = {
-    ...{ name: 'sign-up', days: '30', provision: 'on', verify: 'on' },
-    ...{ scopes: 'orders:read, orders:write', groups: 'robots', provision_groups: 'customers' },
-  };
-  const made = await post(path, fields);
-  assert.equal(made.status, 200, made.text);
-  const secret = passwordOn(made.text);
+  const lists = { groups: 'robots', provision_groups: 'customers' };
+  const scopes = 'orders:read, orders:write';
+  const fields = { name: 'sign-up', days: '30', provision: 'on', verify: 'on', scopes, ...lists };
+  const secret = secretIn((await post(path, fields)).text);
   const [row] = await sql`select id, rights, scopes, groups, provision_groups, user_id
     from identity.api_keys where name = 'sign-up'`;
-  assert.deepEqual(
-    { ...row, id: '' },
-    {
-      ...{ id: '', rights: ['provision', 'verify'], scopes: ['orders:read', 'orders:write'] },
-      ...{ groups: ['robots'], provision_groups: ['customers'], user_id: null },
-    },
-  );
-  const { id } = await add();
-  const body = { user_id: id, rights: ['verify'] };
-  const of = (await call(secret, 'POST', '/api/key/', body)).json.data;
+  assert.deepEqual(row, {
+    id: row?.id,
+    rights: ['provision', 'verify'],
+    scopes: ['orders:read', 'orders:write'],
+    groups: ['robots'],
+    provision_groups: ['customers'],
+    user_id: null,
+  });
+  const body = { user_id: (await add()).id, rights: ['verify'] };
+  const own = (await call(secret, 'POST', '/api/key/', body)).json.data;
   const shown = (await show(path)).text;
-  assert.match(shown, /sign-up: <code>key:/);
   const may =
     'may: provision, verify, orders:read, orders:write, group:robots, gives group:customers<br>';
-  assert.ok(shown.includes(may), shown);
+  assert.ok(shown.includes('sign-up: <code>key:') && shown.includes(may), shown);
   // A key of a user is on the page of the user.
-  assert.ok(!shown.includes(of.id));
-  const wrong = await post(path, { name: 'sign-up', days: '30', groups: 'robots' });
+  assert.ok(!shown.includes(own.id));
+  const wrong = await post(path, { name: 'sign-up', days: '30', ...lists });
   assert.equal(wrong.status, 400);
   assert.match(wrong.text, /id="verify-problem">Choose at least one right\.</);
   // A phone would write "Order's".
   for (const name of ['scopes', 'groups', 'provision_groups'])
     assert.match(wrong.text, new RegExp(`name="${name}"[^>]*\\sautocapitalize="none"`));
-
   const revoked = await post(`${path}/revoke`, { key_id: String(row?.id), with_made: 'true' });
   assert.equal(revoked.headers.get('location'), path);
-  assert.equal((await call(secret, 'GET', '/api/auth/verify')).status, 401);
-  assert.equal((await call(of.key, 'GET', '/api/auth/verify')).status, 401);
-  assert.match((await show(path)).text, /Revoked</);
-});
-
-test('a form with an invalid field keeps what was typed and says why beside the field', async () => {
-  const { id, username } = await add();
-  const taken = await add();
-  const fields = { username: taken.username, email: 'x@y.example', first_name: 'A', last_name: '' };
-  const page = await post(`/account/users/${id}/edit`, fields);
-  assert.equal(page.status, 409);
-  assert.match(page.text, /id="username-problem">Is taken by another user\.</);
-  assert.match(page.text, /name="email"[^>]* value="x@y.example"/);
-  assert.equal((await userRow(id))?.username, username);
-  const short = await post(`/account/users/${id}/password`, { password: 'short' });
-  assert.equal(short.status, 400);
-  assert.match(short.text, /id="password-problem">Must have at least/);
-  assert.doesNotMatch(short.text, /value="short"/);
+  for (const key of [secret, own.key])
+    assert.equal((await call(key, 'GET', '/api/auth/verify')).status, 401);
 });
 
 test('the page of an own account offers nothing that another administrator must do', async () => {
-  const { id, username } = await add({ super_admin: true });
-  const own = await signIn(username);
-  const SHOWN = /<section class="card" >\s*<h2>(?:Reset link|Password)<|\/secure"/g;
-  const path = `/account/users/${id}`;
-  assert.equal((await show(path)).text.match(SHOWN)?.length, 3);
-  assert.equal((await show(path, own.host)).text.match(SHOWN), null);
+  const own = await addSignedIn({ super_admin: true });
+  const path = `/account/users/${own.id}`;
+  const offers = /<section class="card" >\s*<h2>(?:Reset link|Password)<|\/secure"/g;
+  assert.equal((await show(path)).text.match(offers)?.length, 3);
+  assert.equal((await show(path, own.host)).text.match(offers), null);
 });
 
-test('the factors of a user who does not exist are not called removed', async () => {
-  const page = await post(`/account/users/${randomUUID()}/remove_factors`, {});
-  assert.equal(page.status, 404);
+test('a notice is escaped, and one that is given twice is not shown', async () => {
+  const notice = Buffer.from('<b>x').toString('base64url');
+  const cookie = `${chief.host}; __Host-gatehouse-notice=${notice}`;
+  assert.match((await show('/account', cookie)).text, /role="status">&#60;b&#62;x</);
+  const twice = await show('/account', `${cookie}; __Host-gatehouse-notice=eA`);
+  assert.doesNotMatch(twice.text, /role="status"/);
 });
 
-test('an unknown event or page of the audit trail gets a sentence that says what to choose', async () => {
-  const unknown = await show('/account/audit?event=nonsense');
-  assert.equal(unknown.status, 400);
-  assert.match(unknown.text, />Event must be one of login\.succeeded, [^<]*</);
-  const all = await show('/account/audit?event=');
-  assert.equal(all.status, 200);
-  for (const path of ['audit?event=login.failed&', 'users?search=nobody-at-all&', 'keys?']) {
-    const { text } = await show(`/account/${path}page=99`);
-    assert.match(
-      text,
-      /There is no page 99\. <a href="[^"]*\?page=1&[^"]*"[^>]*>Go to page 1, the last one</,
-    );
-  }
-  const { text } = await show('/account/audit?page=99');
-  assert.doesNotMatch(text, /No entry matches/, 'there are entries, on other pages');
-});
+// --- The audit trail
 
 test('the audit trail is filtered by user, event and day, and exported as CSV', async () => {
-  const { id, username } = await add();
-  await signIn(username);
-  await change(id, 'edit', {
-    username: `=${username}`,
-    email: 'f@g.example',
-    first_name: '',
-    last_name: '',
-  });
+  const { id, username } = await addSignedIn();
+  await call(admin.token, 'PATCH', `/api/user/${id}`, { username: `=${username}` });
   const [row] = await sql`
     select to_char(created_at at time zone 'UTC', 'YYYY-MM-DD') as day
     from identity.audit where user_id = ${id} and event = 'user.changed'`;
-  const day = String(row?.day);
+  const name = encodeURIComponent(`=${username}`);
   const total = async (query: string) => {
-    const { status, text } = await show(`/account/audit?${query}`);
-    assert.equal(status, 200, query);
+    const { text } = await show(`/account/audit?user=${name}${query}`);
     return Number(/Matching entries: (\d+)/.exec(text)?.[1]);
   };
-  const name = encodeURIComponent(`=${username}`);
-  assert.ok((await total(`user=${name}`)) >= 3);
-  assert.equal(await total(`user=${name}&event=user.changed`), 1);
-  assert.equal(await total(`user=${name}&event=user.changed&from=${day}&to=${day}`), 1);
-  assert.equal(await total(`user=${name}&from=2999-01-01`), 0);
-  assert.equal(
-    await total(`user=${name}&from=1000-01-01&to=2999-12-31`),
-    await total(`user=${name}`),
-  );
-  assert.equal(await total(`user=${name}&to=2000-01-01`), 0);
-  assert.equal(await total('user=nobody-of-this-name'), 0);
+  const all = await total('');
+  assert.ok(all >= 3, String(all));
+  for (const [query, expected] of [
+    ['&event=user.changed', 1],
+    [`&event=user.changed&from=${row?.day}&to=${row?.day}`, 1],
+    ['&from=2999-01-01', 0],
+    ['&to=2000-01-01', 0],
+    ['&from=1000-01-01&to=2999-12-31', all],
+    ['&event=', all],
+    ['-of-nobody', 0],
+  ] as const)
+    assert.equal(await total(query), expected, query);
+  const { text, headers } = await show(`/account/audit.csv?user=${name}&event=user.changed`);
+  assert.equal(headers.get('content-type'), 'text/csv; charset=utf-8');
+  const [columns = '', line = '', ...rest] = text.split('\r\n');
+  assert.match(columns, /^\ufeff"actor","user","id","created_at","event"/);
+  assert.match(line, new RegExp(`^"[^"]+","'=${username}","[^"]+","[^"]+","user\\.changed"`));
+  assert.deepEqual(rest, ['']);
+});
+
+test('an unknown filter or page of a list gets a sentence that says what to choose', async () => {
   for (const query of [
-    'from=yesterday',
     'event=login',
+    'from=yesterday',
     'to=2026-02-31x',
     'from=2026-13-01',
     'to=2026-02-32',
@@ -285,44 +241,104 @@ test('the audit trail is filtered by user, event and day, and exported as CSV', 
     'to=-200000-01',
     'from=%2B275760-09',
     `user=${'a'.repeat(256)}`,
-  ]) {
-    assert.equal((await show(`/account/audit?${query}`)).status, 400, query);
+  ])
+    assert.equal(await statusOf(`/account/audit?${query}`), 400, query);
+  const unknown = await show('/account/audit?event=nonsense');
+  assert.match(unknown.text, />Event must be one of login\.succeeded, [^<]*</);
+  for (const path of ['audit?event=login.failed&', 'users?search=nobody-at-all&', 'keys?']) {
+    const { text } = await show(`/account/${path}page=99`);
+    assert.match(text, /There is no page 99\. <a href="[^"]*\?page=1&[^"]*"[^>]*>Go to page 1,/);
   }
-  const { text, headers } = await show(`/account/audit.csv?user=${name}&event=user.changed`);
-  assert.equal(headers.get('content-type'), 'text/csv; charset=utf-8');
-  const [columns, line, ...rest] = text.split('\r\n');
-  assert.match(columns ?? '', /^\ufeff"actor","user","id","created_at","event"/);
-  assert.match(line ?? '', new RegExp(`^"[^"]+","'=${username}","[^"]+","[^"]+","user\\.changed"`));
-  assert.deepEqual(rest, ['']);
+  const { text } = await show('/account/audit?page=99');
+  assert.doesNotMatch(text, /No entry matches/, 'there are entries, on other pages');
 });
 
 test('no cell of the CSV begins like a formula, whatever the program takes for a separator', async () => {
-  const { id, username } = await add();
-  const cellFor = async (start: string) => {
-    const name = start + username;
-    await change(id, 'edit', {
-      username: name,
-      email: 'cell@g.example',
-      first_name: '',
-      last_name: '',
-    });
-    const { text } = await show(
-      `/account/audit.csv?event=user.changed&user=${encodeURIComponent(name)}`,
-    );
+  const { id } = await add();
+  const cellFor = async (username: string) => {
+    await call(admin.token, 'PATCH', `/api/user/${id}`, { username });
+    const query = new URLSearchParams({ event: 'user.changed', user: username });
+    const { text } = await show(`/account/audit.csv?${query}`);
     return /^"[^"]+","((?:[^"]|"")*)"/m.exec(text.split('\r\n')[1] ?? '')?.[1];
   };
   for (const sign of ['=', '+', '-', '@', '\uff1d', '\uff0b', '\uff0d', '\uff20']) {
-    assert.equal(await cellFor(sign), `'${sign}${username}`);
-    assert.equal(await cellFor(`a;${sign}`), `a;'${sign}${username}`);
-    assert.equal(await cellFor(`a;"${sign}`), `a;""'${sign}${username}`);
+    assert.equal(await cellFor(`${sign}x`), `'${sign}x`);
+    assert.equal(await cellFor(`a;"${sign}x`), `a;""'${sign}x`);
   }
-  assert.equal(await cellFor('a"=1,'), `a""=1,${username}`);
+  assert.equal(await cellFor('a;=1'), "a;'=1");
+  assert.equal(await cellFor('a"=1,'), 'a""=1,');
 });
 
-test('a notice is escaped, and one that is given twice is not shown', async () => {
-  const cookie = `${administrator.host}; __Host-gatehouse-notice=${Buffer.from('<b>x').toString('base64url')}`;
-  const { text } = await show('/account', cookie);
-  assert.match(text, /role="status">&#60;b&#62;x</, 'escaped');
-  const twice = `${cookie}; __Host-gatehouse-notice=eA`;
-  assert.doesNotMatch((await show('/account', twice)).text, /role="status"/);
+test('the audit trail names users, and gives the ids of erased ones', async () => {
+  const user = await add();
+  const gone = await add();
+  await sql`update identity.users set username = '', username_key = ${gone.id}, deleted_at = now()
+    where id = ${gone.id}`;
+  const { text } = await show('/account/audit?event=user.created');
+  const cell = (name: string, id: string) =>
+    `<a href="/account/users/${id}" title="${id}">${name}</a>`;
+  const rowOf = (id: string) => text.split('<tr>').find((row) => row.includes(id)) ?? '';
+  const made = `${cell('admin', admin.id)} <span class="hint">in a browser</span>`;
+  assert.ok(rowOf(user.id).includes(made), rowOf(user.id));
+  assert.ok(rowOf(user.id).includes(cell(user.username, user.id)));
+  assert.ok(rowOf(gone.id).includes(cell('an erased user', gone.id)));
+});
+
+test('the trail says how each sign-in was proved', async () => {
+  const passkey = createPasskey();
+  const user = await addEnrolled();
+  const { id, username, codes } = user;
+  await register(user.host, passkey);
+  const logIn = (otp?: string) =>
+    call(null, 'POST', '/api/auth/login', { username, password: PASSWORD, otp });
+  const recover = async (cookie: string, at: number) => enter(cookie, codes[at] ?? '');
+  const link = async () => beginLink(await makeLink(id));
+  for (const [expected, work] of [
+    ['password: password, totp', async () => logIn(await freshCode(user))],
+    ['password: password, totp', async () => enter(await start(username), await freshCode(user))],
+    ['password: password, recovery', async () => recover(await start(username), 0)],
+    ['passkey: passkey', () => signInWith(passkey, id)],
+    ['password: password, passkey', async () => proveWith(passkey, await start(username), id)],
+    [
+      'link: link, recovery',
+      async () => portal.choosePassword(pendingOf(await recover(await link(), 1)), `${OWN}-2`),
+    ],
+    [
+      'link: link',
+      async () =>
+        portal.choosePassword(
+          await beginLink(await makeLink(id, { remove_factors: true })),
+          PASSWORD,
+        ),
+    ],
+    ['password: password', () => logIn()],
+    ['password: password', () => enterPassword(username)],
+  ] as const) {
+    const { status, text } = await work();
+    assert.equal(status, 200, text);
+    const [row] = await sql`select via || ': ' || detail as entry from identity.audit
+      where user_id = ${id} and event = 'login.succeeded' order by created_at desc limit 1`;
+    assert.equal(row?.entry, expected);
+  }
+});
+
+test('what happens to second factors is counted and logged', async (context) => {
+  const own = await launch(['identity'], PORTAL, context);
+  const at = pagesOf(own.identity);
+  const first = hostOf(await at.enterPassword('admin', ADMIN_PASSWORD));
+  const offered = await at.post('/account/totp/start', first);
+  const secret = secretOn(offered.text);
+  const setup = /name="setup" value="([^"]*)"/.exec(offered.text)?.[1] ?? '';
+  const confirmed = await at.post('/account/totp', first, { code: await codeNow(secret), setup });
+  const login = (otp: string) =>
+    ask('POST', `${own.identity}/api/auth/login`, {
+      body: { username: 'admin', password: ADMIN_PASSWORD, otp },
+    });
+  await login('000000');
+  await own.sql`update identity.totp set last_step = 0`;
+  assert.equal((await login(await codeNow(secret))).status, 200);
+  await at.post('/account/factors/remove', hostOf(confirmed));
+  const { text } = await ask('GET', `${own.metrics}/metrics`);
+  for (const event of ['added', 'wrong', 'right', 'removed'])
+    assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));
 });

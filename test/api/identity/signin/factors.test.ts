@@ -1,375 +1,291 @@
-/** Second factors: enrolment, the second step of a sign-in, and what a pending sign-in may do. */
+/** Apps and recovery codes, and what a sign-in may do that waits for them. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { createDatabase } from '../../../support/database.ts';
-import { codesOn, factorsOf, PENDING, secretOn, setupOn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
-import { cookieFrom, ORIGIN, PORTAL, startPortal, visitorOf } from '../../../support/portal.ts';
-import { PASSWORD } from '../../../support/users.ts';
+import { codesOn, factorsOf, secretOn, setupOn } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
+import {
+  domainOf,
+  hostOf,
+  ORIGIN,
+  pagesOf,
+  pendingOf,
+  PORTAL,
+  startPortal,
+  valueOf,
+} from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
+import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
-const { identity, sql, add, visit, signIn } = portal;
-const { events, stepNow, forgetSteps, enrol, start, enter, register } = factorsOf(portal);
+const { identity, sql, admin, call, addSignedIn, visit, show, post, signIn } = portal;
+const factors = factorsOf(portal);
+const { events, rowsOf, stepNow, forgetSteps, codeNow, freshCode } = factors;
+const { startTotp, confirmTotp, addEnrolled, start, enter, register } = factors;
+
+const ENDED = /This sign-in has ended/;
+const SIGNED_IN = /<h1>You are signed in</;
+const logIn = (username: string, more: object = {}) =>
+  call(null, 'POST', '/api/auth/login', { username, password: PASSWORD, ...more });
 
 test('an app is set up with a key, a QR code and its first right code', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
+  const { id, username, host } = await addSignedIn();
+  const offered = await startTotp(host);
   assert.match(offered.text, /<svg role="img" aria-label="QR code of the key"/);
   const secret = secretOn(offered.text);
-  const wrong = await visit('/account/totp', {
-    fields: setupOn(offered.text, '000000'),
-    cookie: host,
-  });
-  assert.equal(wrong.status, 401);
+  const entries = await rowsOf('audit', id);
+  const wrong = await confirmTotp(host, offered.text, '000000');
+  assert.deepEqual([wrong.status, codesOn(wrong.text)], [401, ['']]);
   assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
-  assertStatus(
-    await visit('/login', { fields: { username, password: PASSWORD } }),
-    200,
-    'not asked for yet',
-  );
-  const done = await visit('/account/totp', {
-    fields: setupOn(wrong.text, totpCode(secret, await stepNow())),
-    cookie: host,
-  });
+  assert.equal(await rowsOf('audit', id), entries);
+  assert.notEqual((await signIn(username)).host, '', 'not asked for yet');
+  const done = await confirmTotp(host, wrong.text, await codeNow(secret));
   assert.equal(codesOn(done.text).length, 10);
   assert.equal(await events(id, 'factor.added'), 2);
-  const [row] =
-    await sql`select blob::text || client_key::text as sealed from identity.totp where user_id = ${id}`;
-  assert.doesNotMatch(String(row?.sealed), new RegExp(secret.toString('hex')));
-  assert.match(
-    (await visit('/account/factors', { cookie: cookieFrom(done, '__Host-gatehouse') })).text,
-    /In use</,
-  );
+  const [row] = await sql`select t::text as sealed from identity.totp t where user_id = ${id}`;
+  assert.ok(!String(row?.sealed).includes(secret.toString('hex')));
+  assert.match((await show('/account/factors', hostOf(done))).text, /In use</);
 });
 
 test('a right password alone opens nothing, and the right code leads to the requested address', async () => {
-  const { username, id } = await add();
-  const { secret } = await enrol(username);
-  const pending = await start(username);
-  const token = pending.slice(PENDING.length + 1);
+  const user = await addEnrolled();
+  const pending = await start(user.username);
+  const token = valueOf(pending);
+  const cookies = ['__Host-gatehouse', '__Secure-gatehouse', 'session'];
   for (const { method, pattern, security } of await createRoutes(SITE)) {
     if (security.length === 0) continue;
-    const path = identity + pattern.replace(/\{[a-z_]+\}/g, id);
-    for (const headers of [
-      {
-        cookie: `${pending}; __Host-gatehouse=${token}; __Secure-gatehouse=${token}; session=${token}`,
-      },
+    for (const credential of [
+      { cookie: [pending, ...cookies.map((name) => `${name}=${token}`)].join('; ') },
       { authorization: `Bearer ${token}` },
     ]) {
-      const response = await fetch(path, {
-        method,
-        redirect: 'manual',
-        headers: { ...headers, origin: ORIGIN, 'sec-fetch-site': 'same-origin' },
-      });
-      assert.ok([401, 303].includes(response.status), `${method} ${pattern}: ${response.status}`);
-      await response.body?.cancel();
+      const headers = { ...credential, origin: ORIGIN, 'sec-fetch-site': 'same-origin' };
+      const path = identity + pattern.replace(/\{[a-z_]+\}/g, user.id);
+      const { status, body } = await fetch(path, { method, redirect: 'manual', headers });
+      assert.ok([401, 303].includes(status), `${method} ${pattern}: ${status}`);
+      await body?.cancel();
     }
   }
-  await forgetSteps(id);
-  const done = await enter(pending, totpCode(secret, await stepNow()));
+  const done = await enter(pending, await freshCode(user));
   assert.match(done.text, /url=https:\/\/app\.example\.org\/x"/);
-  const verified = await visit('/api/auth/verify?require=second_factor', {
-    cookie: cookieFrom(done, '__Secure-gatehouse'),
-  });
-  assert.deepEqual(
-    [verified.status, verified.headers.get('x-auth-methods')],
-    [200, 'password, totp'],
-  );
-  assertStatus(
-    await enter(pending, totpCode(secret, await stepNow())),
-    401,
-    'a sign-in that is finished',
-  );
+  const verified = await show('/api/auth/verify?require=second_factor', domainOf(done));
+  assert.equal(verified.headers.get('x-auth-methods'), 'password, totp');
+  assert.equal((await enter(pending, await freshCode(user))).status, 401, 'it is finished');
 });
 
-test('a code is accepted once, and no earlier one after it', async () => {
-  const { username, id } = await add();
-  const { secret } = await enrol(username);
+test('a code is accepted once, and no earlier one after it, on the page and by the API', async () => {
+  const user = await addEnrolled();
+  const { id, username, secret } = user;
   const now = await stepNow();
   await forgetSteps(id);
   assert.equal((await enter(await start(username), totpCode(secret, now))).status, 200);
-  assertStatus(
-    await enter(await start(username), totpCode(secret, now - 1)),
-    401,
-    'an earlier step',
-  );
-  assert.match(
-    (await enter(await start(username), totpCode(secret, now))).text,
-    /wrong, too old, or was used before/,
-  );
+  for (const step of [now - 1, now])
+    assert.equal((await enter(await start(username), totpCode(secret, step))).status, 401);
+  const otp = await freshCode(user);
+  for (const [more, code] of [
+    [{ password: 'wrong' }, 'invalid_credentials'],
+    [{ password: 'wrong', otp }, 'invalid_credentials'],
+    [{}, 'second_factor_needed'],
+    [{ otp: '' }, 'second_factor_needed'],
+    [{ otp: null }, 'second_factor_needed'],
+    [{ otp: ' \u200b' }, 'second_factor_needed'],
+    [{ otp: '000000' }, 'invalid_code'],
+    [{ otp }, undefined],
+    [{ otp }, 'invalid_code'],
+  ] as const)
+    assert.equal((await logIn(username, more)).json.error?.code, code, JSON.stringify(more));
 });
 
-test('right codes do not count towards the limit of a day', async () => {
-  const { username, id } = await add();
-  const { secret } = await enrol(username);
+test('only wrong codes count towards the limit of a day: neither right nor empty ones', async () => {
+  const user = await addEnrolled();
   for (let logins = 1; logins <= 21; logins += 1) {
-    await forgetSteps(id);
-    const body = { username, password: PASSWORD, otp: totpCode(secret, await stepNow()) };
-    assert.equal((await ask('POST', `${identity}/api/auth/login`, { body })).status, 200);
+    await logIn(user.username, { otp: '' });
+    assertSuccess(await logIn(user.username, { otp: await freshCode(user) }));
   }
+  const pending = await start(user.username);
+  for (let count = 0; count < 8; count += 1)
+    assert.equal((await enter(pending, ' - ')).status, 400);
+  assert.equal(await events(user.id, 'factor.failed'), 0);
+  assert.equal((await enter(pending, await freshCode(user))).status, 200);
 });
 
-test('a recovery code opens once, however it is written', async () => {
-  const { username, id } = await add();
-  const {
-    codes: [first = '', second = ''],
-  } = await enrol(username);
-  const both = await Promise.all(
-    [await start(username), await start(username)].map((cookie) =>
-      enter(cookie, first.toLowerCase().replaceAll('-', ' ')),
-    ),
-  );
-  assert.deepEqual(both.map(({ status }) => status).sort(), [200, 401]);
-  assert.equal(await events(id, 'recovery.used'), 1);
-  assert.equal((await enter(await start(username), second)).status, 200);
-  assert.equal(
-    Number(
-      (await sql`select count(*)::int as n from identity.recovery_codes where user_id = ${id}`)[0]
-        ?.n,
-    ),
-    8,
-  );
-  const stored =
-    await sql`select digest::text as digest from identity.recovery_codes where user_id = ${id}`;
-  assert.doesNotMatch(JSON.stringify(stored), new RegExp(second.replaceAll('-', '')));
+/** How people type and copy a code. The scripts of digits have tests of their own. */
+const CODES: ReadonlyArray<(code: string) => string> = [
+  (code) => code.replace(/\d/g, (digit) => String.fromCodePoint(0x660 + Number(digit))),
+  (code) => `${code.slice(0, 3)} — ${code.slice(3)}\r\n`,
+  (code) => `\u200e\u2066${code}\u2069\u200e`,
+  (code) => `Your code is ${code.slice(0, 3)} ${code.slice(3)}.`,
+];
+
+test('a code is read as it was typed or copied', async () => {
+  const user = await addEnrolled();
+  for (const [index, write] of CODES.entries()) {
+    const page = await enter(await start(user.username), write(await freshCode(user)));
+    assert.match(page.text, SIGNED_IN, String(index));
+    assertSuccess(await logIn(user.username, { otp: write(await freshCode(user)) }));
+  }
+  const { host } = await addSignedIn();
+  const { text } = await startTotp(host);
+  assert.match(text, /id="code"[^>]* maxlength="64"/, 'a copied code is not cut');
+});
+
+test('a recovery code opens once, however it is written, and is stored as a digest', async () => {
+  const { id, username, codes } = await addEnrolled();
+  const [first = '', second = ''] = codes;
+  const written = first.toLowerCase().replaceAll('-', ' – ');
+  for (const [code, status] of [
+    [written, 200],
+    [written, 401],
+    [second, 200],
+  ] as const)
+    assert.equal((await enter(await start(username), code)).status, status);
+  assert.equal(await events(id, 'recovery.used'), 2);
+  const stored = await sql`select digest::text from identity.recovery_codes
+    where user_id = ${id}`;
+  assert.equal(stored.length, 8);
+  assert.ok(!JSON.stringify(stored).includes((codes[2] ?? '').replaceAll('-', '')));
 });
 
 test("a recovery code of another user opens nothing, and stays that user's", async () => {
-  const owner = await add();
-  const thief = await add();
-  const { codes } = await enrol(owner.username);
-  await enrol(thief.username);
-  const pending = await start(thief.username);
-  assert.equal((await enter(pending, codes[0] ?? '')).status, 401);
-  const rows = await sql`select from identity.recovery_codes where user_id = ${owner.id}`;
-  assert.equal(rows.length, 10);
+  const owner = await addEnrolled();
+  const thief = await addEnrolled();
+  assert.equal((await enter(await start(thief.username), owner.codes[0] ?? '')).status, 401);
+  assert.equal(await rowsOf('recovery_codes', owner.id), 10);
 });
 
-test('after an app was removed, a form that was open before sets up nothing', async () => {
-  const { username, id } = await add();
-  const { host } = await enrol(username);
-  const offered = await visit('/account/totp/start', { fields: {}, cookie: host });
-  const removed = await visit('/account/factors/remove', { fields: {}, cookie: host });
-  assert.equal(removed.status, 303, removed.text);
-  const code = totpCode(secretOn(offered.text), await stepNow());
-  const late = await visit('/account/totp', { fields: setupOn(offered.text, code), cookie: host });
-  assert.equal(late.status, 401);
-  assert.equal(await events(id, 'factor.added'), 2, 'the first app and its codes');
-});
-
-test('the API asks for the code after the right password only', async () => {
-  const { username, id } = await add();
-  const { secret } = await enrol(username);
-  const login = (body: Record<string, string>) =>
-    ask('POST', `${identity}/api/auth/login`, { body: { username, ...body } });
-  const wrong = await login({ password: 'wrong-password' });
-  const right = await login({ password: PASSWORD });
-  assert.deepEqual([wrong.status, wrong.json.error.code], [401, 'invalid_credentials']);
-  assert.deepEqual([right.status, right.json.error.code], [401, 'second_factor_needed']);
-  const wrongCode = await login({
-    password: 'wrong-password',
-    otp: totpCode(secret, await stepNow()),
-  });
-  assert.equal(wrongCode.json.error.code, 'invalid_credentials');
-  await forgetSteps(id);
-  const otp = totpCode(secret, await stepNow());
-  assert.equal(
-    (await login({ password: PASSWORD, otp: '000000' })).json.error.code,
-    'invalid_code',
-  );
-  assert.equal((await login({ password: PASSWORD, otp })).status, 200);
-  assert.equal((await login({ password: PASSWORD, otp })).json.error.code, 'invalid_code');
-});
-
-test('a pending sign-in ends with a change of the password, the factors, or the right to log in', async () => {
-  const changes = [
-    (id: string) =>
-      portal.call(portal.admin.token, 'POST', `/api/user/${id}/password`, {
-        password: 'another-long-password',
-      }),
-    (id: string) => portal.call(portal.admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
-    (id: string) =>
-      sql`update identity.pending_sign_ins set expires_at = now() where user_id = ${id}`,
-  ];
-  for (const change of changes) {
-    const { username, id } = await add();
-    const { secret } = await enrol(username);
-    await forgetSteps(id);
-    const pending = await start(username);
-    await change(id);
-    const late = await enter(pending, totpCode(secret, await stepNow()));
-    assert.equal(late.status, 401);
-    assert.match(late.text, /This sign-in has ended/);
-  }
-});
-
-test('a second factor beside another one ends pending sign-ins', async () => {
-  const { username, id } = await add();
-  const { host, secret } = await enrol(username);
-  await forgetSteps(id);
-  const pending = await start(username);
-  assert.equal((await register(host)).headers.get('location'), '/account/factors');
-  const late = await enter(pending, totpCode(secret, await stepNow()));
-  assert.equal(late.status, 401);
-  assert.match(late.text, /This sign-in has ended/);
+test('recovery codes from before the first second factor do not exist, and are not accepted', async () => {
+  const { id, host } = await addSignedIn();
+  const refused = await post('/account/recovery', host);
+  assert.equal(refused.status, 409);
+  assert.match(refused.text, /You have no second factor/);
+  assert.equal(await rowsOf('recovery_codes', id), 0);
+  // As if an earlier version had stored them.
+  await sql`insert into identity.recovery_codes (digest, user_id) values ('\\x00'::bytea, ${id})`;
+  assert.equal(codesOn((await register(host)).text).length, 10);
+  const planted = await sql`select from identity.recovery_codes where digest = '\\x00'::bytea`;
+  assert.deepEqual([planted.length, await rowsOf('recovery_codes', id)], [0, 10]);
 });
 
 test('an app beside a passkey leaves the recovery codes valid', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
+  const { id, username, host } = await addSignedIn();
   const added = await register(host);
-  const codes = codesOn(added.text);
-  assert.equal(codes.length, 10);
-  const cookie = cookieFrom(added, '__Host-gatehouse');
-  const offered = await visit('/account/totp/start', { fields: {}, cookie });
-  const code = totpCode(secretOn(offered.text), await stepNow());
-  const done = await visit('/account/totp', { fields: setupOn(offered.text, code), cookie });
+  const { text } = await startTotp(hostOf(added));
+  const done = await confirmTotp(hostOf(added), text, await codeNow(secretOn(text)));
   assert.equal(done.headers.get('location'), '/account/factors');
-  const { count } = await sql`select from identity.recovery_codes where user_id = ${id}`;
-  assert.equal(count, 10);
-  assert.equal((await enter(await start(username), String(codes[0]))).status, 200);
+  assert.equal(await rowsOf('recovery_codes', id), 10);
+  assert.equal((await enter(await start(username), codesOn(added.text)[0] ?? '')).status, 200);
 });
 
+type Enrolled = Awaited<ReturnType<typeof addEnrolled>>;
+const CHANGES: Readonly<Record<string, (user: Enrolled) => PromiseLike<unknown>>> = {
+  'an administrator sets the password': ({ id }) =>
+    call(admin.token, 'POST', `/api/user/${id}/password`, { password: 'another-password' }),
+  'the user is disabled': ({ id }) =>
+    call(admin.token, 'PATCH', `/api/user/${id}`, { enabled: false }),
+  'its time is over': ({ id }) =>
+    sql`update identity.pending_sign_ins set expires_at = now() where user_id = ${id}`,
+  'another factor is added': ({ host }) => register(host),
+  'the factor is removed': ({ host }) => post('/account/factors/remove', host),
+};
+for (const [what, change] of Object.entries(CHANGES)) {
+  test(`a pending sign-in ends when ${what}`, async () => {
+    const user = await addEnrolled();
+    const pending = await start(user.username);
+    const code = await freshCode(user);
+    await change(user);
+    const late = await enter(pending, code);
+    assert.equal(late.status, 401);
+    assert.match(late.text, ENDED);
+  });
+}
+
 test('a rule for a second factor leads to setting one up, and then to the requested address', async () => {
-  const { username } = await add();
-  const { host, domain } = await signIn(username);
-  const navigation = {
-    accept: 'text/html',
-    'x-forwarded-proto': 'https',
-    'x-forwarded-host': 'app.example.org',
-    'x-forwarded-uri': '/pay?x=1',
-  };
+  const { host, domain } = await addSignedIn();
   const { headers } = await visit('/api/auth/verify?require=second_factor&redirect=302', {
     cookie: domain,
-    headers: navigation,
+    headers: {
+      accept: 'text/html',
+      'x-forwarded-proto': 'https',
+      'x-forwarded-host': 'app.example.org',
+      'x-forwarded-uri': '/pay?x=1',
+    },
   });
-  const plain = await visit('/api/auth/verify?require=second_factor', { cookie: domain });
-  assert.match(plain.text, /"second_factor_needed"/);
-  const target = new URL(headers.get('location') ?? '');
-  assert.equal(target.pathname, '/account/factors');
-  const page = await visit(target.pathname + target.search, { cookie: host });
-  assert.equal(page.status, 200, page.text);
-  const fields = { return_to: /name="return_to" value="([^"]+)"/.exec(page.text)?.[1] ?? '' };
-  assert.equal(fields.return_to, 'https://app.example.org/pay?x=1');
-  const offered = await visit('/account/totp/start', { fields, cookie: host });
-  const code = totpCode(secretOn(offered.text), await stepNow());
-  const done = await visit('/account/totp', {
-    fields: { ...fields, ...setupOn(offered.text, code) },
-    cookie: host,
-  });
-  assert.match(
-    done.text,
-    /<a href="https:\/\/app\.example\.org\/pay\?x=1" class="button primary">/,
-  );
+  const address = new URL(headers.get('location') ?? '');
+  assert.equal(address.pathname, '/account/factors');
+  const page = await show(address.pathname + address.search, host);
+  assert.match(page.text, /name="return_to" value="https:\/\/app\.example\.org\/pay\?x=1"/);
+  const return_to = 'https://app.example.org/pay?x=1';
+  const { text } = await post('/account/totp/start', host, { return_to });
+  const setup = setupOn(text, await codeNow(secretOn(text)));
+  const done = await post('/account/totp', host, { return_to, ...setup });
+  assert.ok(done.text.includes(`<a href="${return_to}" class="button primary">`));
 });
 
 /** A user with an app, two passkeys, recovery codes and a pending sign-in. */
 async function addWithFactors() {
-  const user = await add();
-  let { host } = await enrol(user.username);
+  const user = await addEnrolled();
   const passkeys = [createPasskey(), createPasskey()] as const;
-  for (const passkey of passkeys)
-    host = cookieFrom(await register(host, passkey), '__Host-gatehouse');
+  let { host } = user;
+  for (const passkey of passkeys) host = hostOf(await register(host, passkey));
   await start(user.username);
-  const remove = async (passkey: string) => {
-    const page = await visit('/account/factors/remove', { fields: { passkey }, cookie: host });
-    assert.equal(page.status, 303, page.text);
-  };
-  return { ...user, passkeys, remove, host };
+  return { ...user, host, ids: passkeys.map(({ id }) => id.toString('base64url')) };
 }
-async function factorsIn(id: string) {
-  const [row] = await sql`
-    select (select count(*)::int4 from identity.totp where user_id = ${id}) as apps,
-      (select count(*)::int4 from identity.passkeys where user_id = ${id}) as passkeys,
-      (select count(*)::int4 from identity.recovery_codes where user_id = ${id}) as codes,
-      (select count(*)::int4 from identity.pending_sign_ins where user_id = ${id}) as pending`;
-  return row;
-}
+const factorsIn = (id: string) =>
+  Promise.all(
+    ['totp', 'passkeys', 'recovery_codes', 'pending_sign_ins'].map((table) => rowsOf(table, id)),
+  );
 
 test('a removal removes the chosen factor of its user, and nothing else', async () => {
   const other = await addWithFactors();
-  const { id, passkeys, remove } = await addWithFactors();
-  assert.deepEqual(await factorsIn(id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
-  await remove(passkeys[0].id.toString('base64url'));
-  assert.deepEqual(await factorsIn(id), { apps: 1, passkeys: 1, codes: 10, pending: 0 });
-  await remove('');
-  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 1, codes: 10, pending: 0 });
-  await remove(passkeys[1].id.toString('base64url'));
-  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 0, codes: 0, pending: 0 });
-  assert.deepEqual(await factorsIn(other.id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
+  const { id, host, ids } = await addWithFactors();
+  assert.deepEqual(await factorsIn(id), [1, 2, 10, 1]);
+  for (const [passkey = '', left] of [
+    [ids[0], [1, 1, 10, 0]],
+    ['', [0, 1, 10, 0]],
+    [other.ids[0], [0, 1, 10, 0]],
+    [ids[1], [0, 0, 0, 0]],
+  ] as const) {
+    assert.equal((await post('/account/factors/remove', host, { passkey })).status, 303);
+    assert.deepEqual(await factorsIn(id), left);
+  }
+  assert.deepEqual(await factorsIn(other.id), [1, 2, 10, 1]);
 });
 
-test('an administrator removes all factors of one user', async () => {
+test('an administrator removes all factors of one user, and a deletion erases them', async () => {
   const other = await addWithFactors();
-  const { id, username, host: own } = await addWithFactors();
-  const administrator = await add({ super_admin: true });
-  const { host } = await signIn(administrator.username);
-  const path = `/account/users/${id}/remove_factors`;
-  assert.equal((await visit(path, { fields: {}, cookie: host })).status, 303);
-  assert.deepEqual(await factorsIn(id), { apps: 0, passkeys: 0, codes: 0, pending: 0 });
-  assert.deepEqual(await factorsIn(other.id), { apps: 1, passkeys: 2, codes: 10, pending: 1 });
-  assert.equal((await visit('/account', { cookie: own })).status, 303);
-  assert.notEqual((await signIn(username)).host, '');
-});
-
-test('a completed sign-in leaves those that wait for other users', async () => {
-  const first = await add();
-  const second = await add();
-  const firstCodes = await enrol(first.username);
-  const secondCodes = await enrol(second.username);
-  const waiting = await start(second.username);
-  const completed = await enter(await start(first.username), firstCodes.codes[0] ?? '');
-  assert.equal(completed.status, 200);
-  assert.equal((await enter(waiting, secondCodes.codes[0] ?? '')).status, 200);
-});
-
-test('removing a factor while a sign-in waits for it ends that sign-in', async () => {
-  const { username, id } = await add();
-  const { host, secret } = await enrol(username);
-  await forgetSteps(id);
-  const pending = await start(username);
-  await visit('/account/factors/remove', { fields: {}, cookie: host });
-  assert.equal((await enter(pending, totpCode(secret, await stepNow()))).status, 401);
-  assert.equal(await events(id, 'factor.removed'), 1);
+  const user = await addWithFactors();
+  const { host } = await addSignedIn({ super_admin: true });
+  assert.equal((await post(`/account/users/${user.id}/remove_factors`, host)).status, 303);
+  assert.deepEqual(await factorsIn(user.id), [0, 0, 0, 0]);
+  assert.equal((await show('/account', user.host)).status, 303);
+  assert.notEqual((await signIn(user.username)).host, '');
+  assert.deepEqual(await factorsIn(other.id), [1, 2, 10, 1]);
+  await call(admin.token, 'DELETE', `/api/user/${other.id}`);
+  assert.deepEqual(await factorsIn(other.id), [0, 0, 0, 0]);
 });
 
 test('a required second factor is set up before the first session', async (context) => {
-  const database = await createDatabase(context);
-  const environment = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'super_admin' };
-  const { url } = await startGatehouse(context, ['identity'], database.url, environment);
-  const to = visitorOf(url.identity);
+  const settings = { ...PORTAL, REQUIRE_SECOND_FACTOR: 'super_admin' };
+  const strict = await launch(['identity'], settings, context);
+  const at = pagesOf(strict.identity);
   const credentials = { username: 'admin', password: ADMIN_PASSWORD };
-  const api = await ask('POST', `${url.identity}/api/auth/login`, { body: credentials });
-  assert.deepEqual([api.status, api.json.error.code], [401, 'second_factor_needed']);
-  const page = await to('/login', {
-    fields: { ...credentials, return_to: 'https://app.example.org/y' },
-  });
-  const secret = secretOn(page.text);
-  const pending = cookieFrom(page, PENDING);
-  assert.equal(cookieFrom(page, '__Host-gatehouse'), '');
-  const fields = (code: string) => ({
-    fields: { ...setupOn(page.text, code), return_to: 'https://app.example.org/y' },
-    cookie: pending,
-  });
-  const wrong = await to('/login/enrol', fields('000000'));
+  const api = await ask('POST', `${strict.identity}/api/auth/login`, { body: credentials });
+  assertError(api, 401, 'second_factor_needed');
+  const page = await at.enterPassword('admin', ADMIN_PASSWORD);
+  assert.equal(hostOf(page), '');
+  const return_to = 'https://app.example.org/y';
+  const confirm = (code: string, cookie = pendingOf(page)) =>
+    at.post('/login/enrol', cookie, { ...setupOn(page.text, code), return_to });
+  const wrong = await confirm('000000');
   assert.equal(wrong.status, 401);
-  assert.deepEqual(secretOn(wrong.text), secret, 'the app has this key already');
-  const done = await to('/login/enrol', fields(totpCode(secret, await stepNow())));
+  assert.deepEqual(secretOn(wrong.text), secretOn(page.text), 'the app has this key already');
+  const done = await confirm(await codeNow(secretOn(page.text)));
   assert.equal(codesOn(done.text).length, 10);
-  assert.match(done.text, /href="https:\/\/app\.example\.org\/y"/);
-  const verified = await to('/api/auth/verify?require=second_factor', {
-    cookie: cookieFrom(done, '__Secure-gatehouse'),
-  });
+  assert.ok(done.text.includes(`href="${return_to}"`));
+  const verified = await at.show('/api/auth/verify?require=second_factor', domainOf(done));
   assert.equal(verified.status, 200);
-  const again = await to('/login', { fields: credentials });
-  const late = await to('/login/enrol', {
-    fields: { ...setupOn(page.text, '000000'), return_to: '' },
-    cookie: cookieFrom(again, PENDING),
-  });
-  assert.match(late.text, /This sign-in has ended/, 'a second app beside the first one');
+  const again = await at.enterPassword('admin', ADMIN_PASSWORD);
+  const late = await confirm('000000', pendingOf(again));
+  assert.match(late.text, ENDED, 'a second app beside the first one');
 });

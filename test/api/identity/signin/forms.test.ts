@@ -1,187 +1,208 @@
-/**
- * What each form of the pages does with fields, senders and sessions that it must not accept, and
- * API keys on the account page.
- */
+/** What forms of the pages say, for whom they act, and the keys of users. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { cookieFrom, ORIGIN, signInFor, startPortal } from '../../../support/portal.ts';
-import { PASSWORD } from '../../../support/users.ts';
+import { factorsOf } from '../../../support/factors.ts';
+import { type Form, formsOn } from '../../../support/forms.ts';
+import { begin, startProvider } from '../../../support/oidc.ts';
+import { cookieFrom, hostOf, ORIGIN, OWN, pendingOf, signInFor } from '../../../support/portal.ts';
+import { isOpen, PASSWORD } from '../../../support/users.ts';
 
-const { sql, call, add, visit, signIn } = await startPortal({ after });
-const user = await add();
-const { host } = await signIn((await add({ super_admin: true })).username);
-const ofUser = `/account/users/${user.id}`;
-
-/** Each form, with what it needs. */
-const FORMS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  '/account/name': { first_name: 'Ada', last_name: 'Byron' },
-  '/account/password': { current_password: PASSWORD, new_password: 'a longer one than that' },
-  '/account/totp': { code: '123456' },
-  '/account/keys': { name: 'backup', days: '30' },
-  '/account/program-keys': { name: 'sign-up', days: '30', verify: 'on' },
-  '/account/users': { username: 'grace', email: 'grace@example.org' },
-  [`${ofUser}/edit`]: { username: 'a', email: 'a@b.example', first_name: '', last_name: '' },
-};
+const provider = await startProvider({ after });
+const { identity, sql, add, addSignedIn, visit, show, post, enterPassword } = provider;
+const { addEnrolled, events, freshCode, makeTemporary } = factorsOf(provider);
+const administrator = await addSignedIn({ super_admin: true });
 
 const messageOf = (text: string, name: string) =>
   new RegExp(`id="${name}-problem">([A-Z][^<]+\\.)<`).exec(text)?.[1];
 
-for (const [path, fields] of Object.entries(FORMS)) {
-  test(`${path.replace(user.id, '{user_id}')} says at each field what is wrong, and keeps the others`, async () => {
+test('a form says at each field what is wrong, and keeps the others', async () => {
+  const { id } = await add();
+  for (const [path, fields] of Object.entries({
+    '/account/name': { first_name: 'Ada', last_name: 'Byron' },
+    '/account/password': { current_password: PASSWORD, new_password: OWN },
+    [`/account/users/${id}/edit`]: { username: 'grace', email: 'grace@example.org' },
+  })) {
     for (const name of Object.keys(fields)) {
-      const { [name]: _, ...others } = fields;
-      for (const given of [others, { ...fields, [name]: 'x'.repeat(5_000) }]) {
-        const { status, text } = await visit(path, { fields: given, cookie: host });
-        assert.equal(status, 400, `${name}: ${text}`);
-        if (name !== 'days') assert.ok(messageOf(text, name), `${name}: ${text}`);
-        for (const [other, value] of Object.entries(others)) {
-          if (value === '') continue;
-          assert.equal(text.includes(`value="${value}"`), !/password|code/.test(other), other);
-        }
-      }
+      const typed = { ...fields, [name]: 'x'.repeat(5_000) };
+      const { status, text } = await post(path, administrator.host, typed);
+      assert.equal(status, 400, `${path} ${name}: ${text}`);
+      assert.ok(messageOf(text, name), `${path} ${name}: ${text}`);
+      for (const [other, value] of Object.entries(fields).filter(([other]) => other !== name))
+        assert.equal(text.includes(`value="${value}"`), !other.includes('password'), other);
     }
-  });
-}
+  }
+});
 
 test('a form that is sent twice at once creates one user, and says why not another', async () => {
-  const username = `twice-${randomUUID()}`;
-  const fields = { username, email: `${username}@example.org` };
-  const send = () => visit('/account/users', { fields, cookie: host });
+  const fields = { username: 'twice', email: 'twice@example.org' };
+  const send = () => post('/account/users', administrator.host, fields);
   const pages = await Promise.all([send(), send()]);
-  const refused = pages.find(({ status }) => status === 409);
   assert.deepEqual(pages.map(({ status }) => status).sort(), [200, 409]);
+  const refused = pages.find(({ status }) => status === 409);
   assert.match(messageOf(refused?.text ?? '', 'username') ?? '', /taken/);
-  const rows = await sql`select from identity.users where username = ${username}`;
-  assert.equal(rows.length, 1);
+  assert.equal((await sql`select from identity.users where username = 'twice'`).length, 1);
 });
 
 test('the sign-in says where it leads, and why a signed-in person sees it', async () => {
-  const to = (address: string, more = '') =>
-    visit(`/login?return_to=${encodeURIComponent(address)}${more}`, {
-      headers: { host: new URL(ORIGIN).host },
-    });
-  assert.match(
-    (await to('https://app.example.org/a')).text,
-    /Sign in to continue to app\.example\.org\./,
-  );
-  assert.doesNotMatch((await to('https://evil.example/a')).text, /Sign in to continue/);
+  const to = async (address: string, more = '') => {
+    const headers = { host: new URL(ORIGIN).host };
+    const path = `/login?return_to=${encodeURIComponent(address)}${more}`;
+    return (await visit(path, { headers })).text;
+  };
+  assert.match(await to('https://app.example.org/a'), /Sign in to continue to app\.example\.org\./);
+  assert.doesNotMatch(await to('https://evil.example/a'), /Sign in to continue/);
   const again = await to(`${ORIGIN}/account/keys`, '&again=on');
-  assert.match(
-    again.text,
-    /Your sign-in has ended, or this page of login\.example\.org needs a recent/,
-  );
+  assert.match(again, /ended, or this page of login\.example\.org needs a recent/);
 });
 
 test('under another name, the sign-in page names its address, but not behind a proxy', async () => {
-  const at = (headers: Record<string, string>) => visit('/login', { headers });
-  const named = /Sign in at <a href="https:\/\/login\.example\.org\/login">/;
-  assert.match((await at({ host: '127.0.0.1:3000' })).text, named);
-  assert.match((await at({ host: 'login.example.org.' })).text, named, 'another origin');
-  for (const host of ['LOGIN.example.org', 'login.example.org:443'])
-    assert.doesNotMatch((await at({ host })).text, named, host);
-  // Many proxies replace `Host` by the address of the service.
-  const proxied = { host: '127.0.0.1:3000', 'x-forwarded-for': '192.0.2.1' };
-  assert.doesNotMatch((await at(proxied)).text, named);
-  const rejected = await visit('/login', {
-    fields: { username: 'a', password: 'b', return_to: '' },
-    headers: { host: '127.0.0.1:3000', origin: 'http://127.0.0.1:3000' },
-  });
-  assert.equal(rejected.status, 403);
-  assert.ok(rejected.text.includes(`Open ${ORIGIN}/login and try again.`));
-});
-
-test('after a sign-out, the sign-in page says so once', async () => {
-  const { host } = await signIn(user.username);
-  const out = await visit('/logout', { fields: {}, cookie: host });
-  assert.deepEqual([out.status, out.headers.get('location')], [303, '/login']);
-  const shown = await visit('/login', { cookie: cookieFrom(out, '__Host-gatehouse-notice') });
-  assert.match(shown.text, /role="status">You are signed out\.</);
-  assert.ok(shown.cookies.some((cookie) => /^__Host-gatehouse-notice=;.*Max-Age=0$/.test(cookie)));
+  for (const [headers, isNamed] of [
+    [{ host: '127.0.0.1:3000' }, true],
+    [{ host: 'login.example.org.' }, true],
+    [{ host: 'LOGIN.example.org' }, false],
+    [{ host: 'login.example.org:443' }, false],
+    // Many proxies replace `Host` by the address of the service.
+    [{ host: '127.0.0.1:3000', 'x-forwarded-for': '192.0.2.1' }, false],
+  ] as const) {
+    const { text } = await visit('/login', { headers });
+    assert.equal(text.includes(`Sign in at <a href="${ORIGIN}/login">`), isNamed, headers.host);
+  }
+  const headers = { host: '127.0.0.1:3000', origin: 'http://127.0.0.1:3000' };
+  const refused = await visit('/login', { fields: { username: 'a', password: 'b' }, headers });
+  assert.equal(refused.status, 403);
+  assert.ok(refused.text.includes(`Open ${ORIGIN}/login and try again.`));
 });
 
 test('the filters of a list outlast a sign-in', async () => {
-  const { headers } = await visit('/account/audit?event=user.created&from=2026-01-01');
-  assert.equal(
-    headers.get('location'),
-    signInFor('/account/audit?event=user.created&from=2026-01-01'),
-  );
+  const path = '/account/audit?event=user.created&from=2026-01-01';
+  assert.equal((await visit(path)).headers.get('location'), signInFor(path));
 });
 
-const create = (cookie: string, fields: Record<string, string>) =>
-  visit('/account/keys', { fields, cookie });
+// --- Keys of users
 
-const keyOn = (text: string) => /<pre [^>]*>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
-
+const createKey = (cookie: string, name: string, days: string) =>
+  post('/account/keys', cookie, { name, days });
 const idsOn = (text: string) =>
   [...text.matchAll(/name="key_id" value="([^"]+)"/g)].map(([, id = '']) => id);
 
-test('a key is shown whole once, acts for the user, and is revoked', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  assert.match(
-    (await visit('/account', { cookie: host })).text,
-    /<a href="\/account\/keys">API keys<\/a>/,
-  );
-  assert.match((await visit('/account/keys', { cookie: host })).text, />None yet\.</);
-  const made = await create(host, { name: 'backup <b>', days: '90' });
-  const key = keyOn(made.text);
-  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 200);
-  const listed = await visit('/account/keys', { cookie: host });
-  assert.match(listed.text, new RegExp(`backup &#60;b&#62;: <code>${key.slice(0, 12)}…</code>`));
-  assert.doesNotMatch(listed.text, new RegExp(key.slice(0, 16)));
-  assert.match(
-    listed.text,
-    new RegExp(
-      `may: all<br>last used: (never|<time[^]+), expires: <time datetime="20[^]+<br>created <time[^]+ by ${username}<`,
-    ),
-  );
-  const [row] =
-    await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days from identity.api_keys where user_id = ${id}`;
+test('a key is shown whole once, to its user, acts for the user, and is revoked', async () => {
+  const { id, username, host } = await addSignedIn();
+  const made = await createKey(host, 'backup <b>', '90');
+  const key = /<pre [^>]*>(key:[\w-]{49})<\/pre>/.exec(made.text)?.[1] ?? '';
+  assert.ok(await isOpen(identity, key));
+  const { text } = await show('/account/keys', host);
+  const form = `backup &#60;b&#62;: <code>${key.slice(0, 12)}…</code>[^]*may: all<br>`;
+  assert.match(text, new RegExp(`${form}last used: [^]*<br>created <time[^]+ by ${username}<`));
+  assert.ok(!text.includes(key.slice(0, 16)));
+  const other = await addSignedIn();
+  assert.doesNotMatch((await show('/account/keys', other.host)).text, /backup/);
+  const [row] = await sql`select round(extract(epoch from expires_at - now()) / 86400)::int as days
+    from identity.api_keys where user_id = ${id}`;
   assert.equal(row?.days, 90);
-  const [keyId = ''] = idsOn(listed.text);
-  const revoked = await visit('/account/keys/revoke', { fields: { key_id: keyId }, cookie: host });
+  const revoked = await post('/account/keys/revoke', host, { key_id: String(idsOn(text)[0]) });
   assert.equal(revoked.headers.get('location'), '/account/keys');
-  const cookie = `${host}; ${cookieFrom(revoked, '__Host-gatehouse-notice')}`;
-  const after = await visit('/account/keys', { cookie });
+  const notice = cookieFrom(revoked, '__Host-gatehouse-notice');
+  const after = await show('/account/keys', `${host}; ${notice}`);
   assert.match(after.text, /role="status">The key is revoked\.</);
   assert.match(after.cookies.join(), /^__Host-gatehouse-notice=;.*Max-Age=0$/, 'said once');
   assert.match(after.text, /<span class="badge">Revoked<\/span>/);
   assert.deepEqual(idsOn(after.text), []);
-  assert.equal((await call(key, 'GET', `/api/user/${id}`)).status, 401);
-  const events =
-    await sql`select event, via from identity.audit where user_id = ${id} and event like 'key.%' order by created_at`;
+  assert.equal(await isOpen(identity, key), false);
+  const trail = await sql`select event || ' ' || via as entry from identity.audit
+    where user_id = ${id} and event like 'key.%' order by created_at`;
   assert.deepEqual(
-    events.map(({ event, via }) => `${event} ${via}`),
+    trail.map(({ entry }) => entry),
     ['key.created session', 'key.revoked session'],
   );
 });
 
-test('the key of a disabled user can be revoked: it would work again', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  await create(host, { name: 'suspended', days: 'never' });
+test('a key that expired is marked; that of a disabled user, which would work again, is not', async () => {
+  const { id, host } = await addSignedIn();
+  await createKey(host, 'one', '30');
+  await sql`update identity.api_keys set expires_at = now() where user_id = ${id}`;
+  await createKey(host, 'other', 'never');
+  const EXPIRED = /other:[^]*expires: never[^]*one:[^]*<span class="badge">Expired<\/span>/;
+  assert.match((await show('/account/keys', host)).text, EXPIRED);
   await sql`update identity.users set enabled = false where id = ${id}`;
-  const { host: cookie } = await signIn((await add({ super_admin: true })).username);
-  const { text } = await visit(`/account/users/${id}`, { cookie });
-  assert.match(text, /suspended/);
-  assert.doesNotMatch(text, /<span class="badge">Expired/);
+  const { text } = await show(`/account/users/${id}`, administrator.host);
+  assert.match(text, EXPIRED);
   assert.equal(idsOn(text).length, 1);
 });
 
-test('a key that expired is marked, and one that never expires says so', async () => {
-  const { username, id } = await add();
-  const { host } = await signIn(username);
-  await create(host, { name: 'one', days: '30' });
-  await sql`update identity.api_keys set expires_at = now() where user_id = ${id}`;
-  await create(host, { name: 'other', days: 'never' });
-  const { text } = await visit('/account/keys', { cookie: host });
-  assert.match(text, /other:[^]*expires: never[^]*one:[^]*<span class="badge">Expired<\/span>/);
+// --- Two tabs of one browser, in which two people sign in
+
+/** As the page made it, and with the cookies of now. */
+const send = ({ action, hidden }: Form, cookie: string, typed: Record<string, string> = {}) =>
+  post(action, cookie, { ...hidden, ...typed });
+
+test('each form of each page is refused if another account is signed in now', async () => {
+  const ada = await addEnrolled({ super_admin: true });
+  const bob = await addSignedIn({ super_admin: true });
+  const grafana = await provider.register('grafana');
+  await createKey(ada.host, 'a key', '30');
+  const inner = ['', '/factors', '/keys', '/users', `/users/${bob.id}`, '/programs'];
+  const paths = [...inner, '/programs/grafana'].map((path) => `/account${path}`);
+  const consents = begin(grafana, { prompt: 'consent' }).path;
+  const pages = await Promise.all([...paths, consents].map((path) => show(path, ada.host)));
+  pages.push(await post('/account/totp/start', ada.host));
+  const forms = new Map(
+    pages.flatMap(({ text }) => formsOn(text)).map((form) => [form.action, form]),
+  );
+  const take = (action: string) => {
+    const form = forms.get(action) ?? assert.fail(action);
+    forms.delete(action);
+    return form;
+  };
+  const out = take('/logout');
+  const consent = take('/oidc/consent');
+  assert.ok(forms.size >= 23, [...forms.keys()].join(' '));
+  const count = () => sql`
+    select (select count(*) from identity.audit) as events,
+      (select count(*) from identity.oidc_consents) as consents`;
+  const before = await count();
+  for (const [action, form] of forms) {
+    const refused = await send(form, bob.host);
+    assert.equal(refused.status, 409, `${action} ${refused.text}`);
+    assert.ok(refused.text.includes(`Now you are signed in as ${bob.username}.`), action);
+  }
+  // Whoever is signed in now is asked for the consent.
+  const asked = await send(consent, bob.host, { answer: 'allow' });
+  assert.ok(asked.text.includes('action="/oidc/consent"'), asked.text);
+  assert.deepEqual(await count(), before);
+  // Whoever signs out means this browser.
+  assert.equal((await send(out, bob.host)).headers.get('location'), '/login');
+  assert.equal((await show('/account', bob.host)).status, 303);
 });
 
-test('a user does not see the keys of another user', async () => {
-  const { host } = await signIn((await add()).username);
-  await create(host, { name: 'of-the-owner', days: '30' });
-  const { host: other } = await signIn((await add()).username);
-  assert.doesNotMatch((await visit('/account/keys', { cookie: other })).text, /of-the-owner/);
+test('a step of the sign-in is not taken for the account of another tab', async () => {
+  const ada = await addEnrolled();
+  const bob = await addEnrolled();
+  const first = await enterPassword(ada.username);
+  const second = await enterPassword(bob.username);
+  const code = await freshCode(ada);
+  const forms = formsOn(first.text);
+  for (const form of forms) {
+    const refused = await send(form, pendingOf(second), { code, credential: '{}' });
+    assert.equal(refused.status, 409, refused.text);
+    assert.ok(refused.text.includes(`has begun to sign in as ${bob.username}.`), form.action);
+  }
+  assert.equal(await events(bob.id, 'factor.failed'), 0, 'no wrong code of the other account');
+  const own = await send(forms[0] ?? assert.fail(), pendingOf(first), { code });
+  assert.notEqual(hostOf(own), '');
+});
+
+test('a password that is chosen for one account is not set for another', async () => {
+  const ada = await add();
+  const bob = await add();
+  for (const { id } of [ada, bob]) await makeTemporary(id);
+  const [form = assert.fail()] = formsOn((await enterPassword(ada.username)).text);
+  const cookie = pendingOf(await enterPassword(bob.username));
+  assert.equal((await send(form, cookie, { password: OWN, repeated: OWN })).status, 409);
+  assert.equal(await events(bob.id, 'password.changed'), 0);
+  assert.match((await enterPassword(bob.username)).text, /Choose a password/);
+});
+
+test('a page that was made before the account was named there still works', async () => {
+  const fields = { first_name: 'Grace', last_name: '' };
+  assert.equal((await post('/account/name', administrator.host, fields)).status, 303);
 });

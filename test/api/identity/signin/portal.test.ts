@@ -1,38 +1,43 @@
-/** The sign-in pages: forms, cookies, and what the cookies open. */
+/** The sign-in pages: their cookies, what these open, and where a browser goes then. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { reachable, readTree } from '../../../../scripts/reading.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
-import { logIn, assertStatus } from '../../../support/gatehouse.ts';
-import { cookieFrom, ORIGIN, signInFor, startPortal, valueOf } from '../../../support/portal.ts';
+import { logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import {
+  domainOf,
+  hostOf,
+  ORIGIN,
+  OWN,
+  PORTAL,
+  signInFor,
+  startPortal,
+  valueOf,
+  visitorOf,
+} from '../../../support/portal.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
-const routes = await createRoutes(null);
+const portal = await startPortal({ after });
+const { identity, sql, admin, call, add, addSignedIn, key, signIn, enterPassword } = portal;
+const { visit, show, post } = portal;
+const verify = (cookie: string, query = '') => show(`/api/auth/verify${query}`, cookie);
+const statusOf = async (path: string, cookie: string) => (await show(path, cookie)).status;
+const opens = async (cookie: string) => [
+  await statusOf('/account', cookie),
+  await statusOf('/api/auth/verify', cookie),
+];
 
-const { identity, sql, admin, call, add, key, visit, signIn } = await startPortal({ after });
-
-test('the form comes under a strict policy, and repeats only an escaped name', async () => {
-  const page = await visit('/login?return_to=%22%3E%3Cscript%3E');
-  assert.equal(page.status, 200);
-  assert.match(
-    page.headers.get('content-security-policy') ?? '',
-    /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/,
-  );
-  assert.equal(
-    page.headers.get('referrer-policy'),
-    'same-origin',
-    'browsers would otherwise send forms with Origin: null',
-  );
-  assert.match(page.text, /value="&#34;&#62;&#60;script&#62;"/);
-  const again = await visit('/login', {
-    fields: { username: '<i>"x', password: 'wrong', return_to: 'https://app.example.org/' },
-  });
-  assert.equal(again.status, 401);
-  assert.match(again.text, /role="alert"[^>]*>The username or password is wrong/);
-  assert.match(again.text, /name="username"[^>]* value="&#60;i&#62;&#34;x"/);
+test('the form comes under a strict policy, and keeps an escaped address', async () => {
+  const { headers, text } = await visit('/login?return_to=%22%3E%3Cscript%3E');
+  const policy = /default-src 'none'.*form-action 'self'; frame-ancestors 'none'/;
+  assert.match(headers.get('content-security-policy') ?? '', policy);
+  // Otherwise browsers would send forms with `Origin: null`.
+  assert.equal(headers.get('referrer-policy'), 'same-origin');
+  assert.match(text, /value="&#34;&#62;&#60;script&#62;"/);
+  const fields = { username: 'x', password: 'wrong', return_to: 'https://app.example.org/' };
+  const again = await post('/login', '', fields);
+  assert.deepEqual([again.status, again.cookies], [401, []]);
   assert.match(again.text, /name="return_to" value="https:\/\/app\.example\.org\/"/);
-  assert.doesNotMatch(again.text, /value="wrong"/);
-  assert.deepEqual(again.cookies, []);
 });
 
 test('one page answers an unknown name, a wrong password, a disabled account, with any factors', async () => {
@@ -41,7 +46,7 @@ test('one page answers an unknown name, a wrong password, a disabled account, wi
   const guarded = await add();
   const both = await add({ enabled: false });
   await sql`update identity.users set second_factor = true where id in (${guarded.id}, ${both.id})`;
-  const pages = [];
+  const pages = new Set<string>();
   for (const [username, password] of [
     ['nobody-here', PASSWORD],
     [known.username, 'wrong-password'],
@@ -50,332 +55,313 @@ test('one page answers an unknown name, a wrong password, a disabled account, wi
     [both.username, PASSWORD],
     [both.username, 'wrong-password'],
   ] as const) {
-    const page = await visit('/login', { fields: { username, password, return_to: '' } });
-    const headers = [...page.headers].filter(
-      ([name]) => !['date', 'content-length', 'x-request-id'].includes(name),
-    );
-    pages.push(
-      `${page.status} ${JSON.stringify([headers, page.cookies])} ${page.text.replaceAll(username, 'NAME')}`,
-    );
+    const { status, headers, cookies, text } = await enterPassword(username, password);
+    for (const name of ['date', 'content-length', 'x-request-id']) headers.delete(name);
+    pages.add(JSON.stringify([status, [...headers], cookies, text.replaceAll(username, 'NAME')]));
   }
-  assert.equal(new Set(pages).size, 1, pages.join('\n'));
-});
-
-test('a cookie that a neighboring host plants beside the own one opens nothing', async () => {
-  const victim = await signIn((await add()).username);
-  const thief = await signIn((await add()).username);
-  for (const [own, planted] of [
-    [victim.domain, thief.domain],
-    [victim.host, thief.host],
-  ] as const) {
-    for (const cookie of [`${own}; ${planted}`, `${planted}; ${own}`]) {
-      assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
-      const { headers } = await visit('/account', { cookie });
-      assert.equal(headers.get('location'), signInFor('/account'));
-      assert.match((await visit('/login', { cookie })).text, /name="password"/);
-    }
-  }
-  // No other cookie takes the place of one that was given twice.
-  const twice = `${victim.domain}; ${thief.domain}; ${thief.host}`;
-  assert.equal((await visit('/api/auth/verify', { cookie: twice })).status, 401);
-  // The portal reads the cookie of its own host alone.
-  for (const cookie of [
-    `${thief.domain}; ${victim.host}`,
-    `__Host-Gatehouse=${valueOf(thief.host)}; ${victim.host}`,
-  ]) {
-    const page = await visit('/account', { cookie });
-    assert.match(page.text, new RegExp(`<dd>${victim.username}</dd>`));
-  }
-});
-
-test('the cookie "session", which any neighboring host can set, names nobody', async () => {
-  const victim = await signIn((await add()).username);
-  const { username } = await add();
-  const token = await logIn(identity, username, PASSWORD);
-  const forms = [token, token.replace(':', '%3A'), Buffer.from(token).toString('base64url')];
-  for (const planted of forms.map((form) => `session=${form}`)) {
-    assert.equal((await visit('/api/auth/verify', { cookie: planted })).status, 401, planted);
-    for (const cookie of [`${planted}; ${victim.domain}`, `${victim.domain}; ${planted}`]) {
-      const { headers } = await visit('/api/auth/verify', { cookie });
-      assert.equal(headers.get('x-auth-username'), victim.username, cookie);
-    }
-  }
-});
-
-test('a session that was stolen before a change of the password opens nothing after it', async () => {
-  const { username } = await add();
-  const here = await signIn(username);
-  const stolen = await signIn(username);
-  const fields = { current_password: PASSWORD, new_password: 'a-new-long-password' };
-  const changed = await visit('/account/password', { fields, cookie: here.host });
-  for (const cookie of [stolen.host, stolen.domain, here.host, here.domain]) {
-    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
-    assert.equal((await visit('/account', { cookie })).status, 303);
-    assert.equal((await visit('/account/password', { fields, cookie })).status, 303);
-  }
-  assertStatus(
-    await visit('/api/auth/verify', { cookie: cookieFrom(changed, '__Secure-gatehouse') }),
-    200,
-  );
+  assert.equal(pages.size, 1, [...pages].join('\n'));
 });
 
 test('signing in sets both cookies and returns to listed addresses only', async () => {
   const { username } = await add();
-  const { page } = await signIn(username, {
-    fields: { return_to: 'https://app.example.org/a?b=c&d=e' },
-  });
-  assert.match(
-    page.cookies[0] ?? '',
-    /^__Host-gatehouse=[\w-]{43}; Path=\/; Secure; HttpOnly; SameSite=Lax$/,
-  );
-  assert.match(
-    page.cookies[1] ?? '',
-    /^__Secure-gatehouse=[\w-]{43}; Domain=example\.org; Path=\/; Secure; HttpOnly; SameSite=Lax$/,
-  );
+  const address = 'https://app.example.org/a?b=c&d=e';
+  const { page } = await signIn(username, { fields: { return_to: address } });
+  const [host = '', domain = ''] = page.cookies;
+  assert.match(host, /^__Host-gatehouse=[\w-]{43}; Path=/);
+  assert.match(domain, /^__Secure-gatehouse=[\w-]{43}; Domain=example\.org; Path=/);
   assert.match(page.text, /url=https:\/\/app\.example\.org\/a\?b=c&#38;d=e"/);
-  for (const address of ['https://evil.example/', '//evil.example', 'javascript:alert(1)', '']) {
-    const other = (await signIn(username, { fields: { return_to: address } })).page.text;
-    assert.match(other, /url=https:\/\/login\.example\.org\/account"/);
-    assert.doesNotMatch(other, /evil|javascript/);
+  for (const return_to of ['https://evil.example/', 'javascript:alert(1)', '']) {
+    const { text } = (await signIn(username, { fields: { return_to } })).page;
+    assert.match(text, /url=https:\/\/login\.example\.org\/account"/);
+    assert.doesNotMatch(text, /evil|javascript/);
   }
 });
 
 test('a second sign-in and a logout end the session that the browser had', async () => {
-  const { username } = await add();
-  const first = await signIn(username);
-  const second = await signIn(username, { cookie: first.host });
-  assert.equal((await visit('/account', { cookie: first.host })).status, 303);
-  assert.equal((await visit('/account', { cookie: second.host })).status, 200);
-  const out = await visit('/logout', { fields: {}, cookie: `${second.host}; ${second.domain}` });
+  const first = await addSignedIn();
+  const second = await signIn(first.username, { cookie: first.host });
+  assert.deepEqual(
+    [await statusOf('/account', first.host), await statusOf('/account', second.host)],
+    [303, 200],
+  );
+  const out = await post('/logout', `${second.host}; ${second.domain}`);
   assert.deepEqual([out.status, out.headers.get('location')], [303, '/login']);
   assert.equal(out.cookies.filter((cookie) => cookie.endsWith('Max-Age=0')).length, 2);
-  assert.equal(
-    (await visit('/account', { cookie: second.host })).headers.get('location'),
-    signInFor('/account'),
-  );
-  assert.equal((await visit('/api/auth/verify', { cookie: second.domain })).status, 401);
-  assertStatus(
-    await visit('/logout', { fields: {}, cookie: second.host }),
-    303,
-    'logging out twice',
-  );
+  assert.deepEqual(await opens(`${second.host}; ${second.domain}`), [303, 401]);
+  const ended = await show('/account', second.host);
+  assert.equal(ended.headers.get('location'), signInFor('/account'));
+  assert.equal((await post('/logout', second.host)).status, 303, 'logging out twice');
+});
+
+test('a session whose row is marked as deleted opens nothing', async () => {
+  const { id, host, domain } = await addSignedIn();
+  await sql`update identity.sessions set deleted_at = now() where user_id = ${id}`;
+  assert.deepEqual(await opens(`${host}; ${domain}`), [303, 401]);
 });
 
 test('the domain cookie opens verify, and nothing else', async () => {
-  const { username, id } = await add();
-  const { host, domain } = await signIn(username);
-  const verified = await visit('/api/auth/verify', { cookie: domain });
-  assert.equal(verified.status, 200);
-  assert.equal(verified.headers.get('x-auth-user-id'), id);
-  assert.equal(verified.headers.get('x-auth-methods'), 'password');
-  assert.ok(Math.abs(Number(verified.headers.get('x-auth-time')) - Date.now() / 1000) < 60);
-  assertStatus(
-    await visit('/api/auth/verify', { cookie: host }),
-    401,
-    'that of the portal, which other hosts do not get',
+  const { id, host, domain } = await addSignedIn();
+  const { status, headers } = await verify(domain);
+  assert.deepEqual(
+    [status, headers.get('x-auth-user-id'), headers.get('x-auth-methods')],
+    [200, id, 'password'],
   );
-  assert.equal((await visit('/account', { cookie: domain })).status, 303);
-  for (const two of [`${domain}; ${domain}`, `${host}; ${host}`]) {
-    assertStatus(await visit('/api/auth/verify', { cookie: two }), 401, 'a cookie given twice');
-    assert.equal((await visit('/account', { cookie: two })).status, 303);
-  }
-  for (const { method, pattern, security } of routes) {
+  assert.ok(Math.abs(Number(headers.get('x-auth-time')) - Date.now() / 1000) < 60);
+  assert.deepEqual(await opens(domain), [303, 200]);
+  assert.deepEqual(await opens(host), [200, 401], 'other hosts do not get that of the portal');
+  for (const { method, pattern, security } of await createRoutes(null)) {
     if (security.length === 0 || pattern === '/api/auth/verify') continue;
-    const path = pattern.replace(/\{[a-z_]+\}/g, id);
-    for (const token of [valueOf(domain), null]) {
-      const headers: Record<string, string> =
-        token === null ? { cookie: `${host}; ${domain}` } : { authorization: `Bearer ${token}` };
-      const response = await fetch(identity + path, { method, headers });
+    const path = identity + pattern.replace(/\{[a-z_]+\}/g, id);
+    for (const sent of [
+      { cookie: `${host}; ${domain}` },
+      { authorization: `Bearer ${valueOf(domain)}` },
+    ]) {
+      const response = await fetch(path, { method, headers: { ...sent } });
       assert.equal(response.status, 401, `${method} ${pattern}`);
       await response.body?.cancel();
     }
   }
 });
 
-test('the account page shows its user, changes the password and ends sessions', async () => {
+test('a cookie that a neighboring host plants opens nothing, and hides nothing', async () => {
+  const victim = await addSignedIn();
+  const thief = await addSignedIn();
+  for (const [own, planted] of [
+    [victim.domain, thief.domain],
+    [victim.host, thief.host],
+  ] as const) {
+    for (const cookie of [`${own}; ${planted}`, `${planted}; ${own}`]) {
+      assert.deepEqual(await opens(cookie), [303, 401]);
+      assert.match((await show('/login', cookie)).text, /name="password"/);
+    }
+  }
+  // No other cookie takes the place of one that was given twice.
+  assert.equal((await verify(`${victim.domain}; ${thief.domain}; ${thief.host}`)).status, 401);
+  // The portal reads the cookie of its own host alone.
+  for (const planted of [thief.domain, `__Host-Gatehouse=${valueOf(thief.host)}`]) {
+    const { text } = await show('/account', `${planted}; ${victim.host}`);
+    assert.ok(text.includes(`<dd>${victim.username}</dd>`), planted);
+  }
+  // The cookie `session` has no prefix: any host of the domain can set it.
+  const token = await logIn(identity, thief.username, PASSWORD);
+  for (const planted of [token, token.replace(':', '%3A')].map((form) => `session=${form}`)) {
+    assert.equal((await verify(planted)).status, 401);
+    for (const cookie of [`${planted}; ${victim.domain}`, `${victim.domain}; ${planted}`])
+      assert.equal((await verify(cookie)).headers.get('x-auth-username'), victim.username);
+  }
+});
+
+test('the account page shows its user, ends a session and changes the password', async () => {
   const { username } = await add({ first_name: '<b>Ada' });
   const here = await signIn(username);
   const there = await signIn(username);
-  const page = await visit('/account', { cookie: here.host });
-  assert.match(page.text, /<dd><span>&#60;b&#62;Ada<\/span>/);
-  const id = /name="session_id" value="([0-9a-f-]{36})"/.exec(page.text)?.[1] ?? '';
-  const ended = await visit('/account/sessions/end', {
-    fields: { session_id: id },
-    cookie: here.host,
-  });
-  assert.equal(ended.status, 303);
-  assert.equal((await visit('/account', { cookie: there.host })).status, 303);
-  assert.equal((await visit('/account', { cookie: here.host })).status, 200);
+  const { text } = await show('/account', here.host);
+  assert.match(text, /<dd><span>&#60;b&#62;Ada<\/span>/);
+  const session_id = /name="session_id" value="([0-9a-f-]{36})"/.exec(text)?.[1] ?? '';
+  assert.equal((await post('/account/sessions/end', here.host, { session_id })).status, 303);
+  assert.equal(await statusOf('/account', there.host), 303);
 
-  const wrong = await visit('/account/password', {
-    fields: { current_password: 'x', new_password: 'a-new-long-password' },
-    cookie: here.host,
-  });
-  assert.equal(wrong.status, 401);
-  assert.match(wrong.text, /The current password is wrong/);
-  const weak = await visit('/account/password', {
-    fields: { current_password: PASSWORD, new_password: 'short' },
-    cookie: here.host,
-  });
-  assert.equal(weak.status, 400);
-  assert.match(
-    weak.text,
-    /<p class="error" role="alert" id="new_password-problem">Must have at least/,
-  );
-  const changed = await visit('/account/password', {
-    fields: { current_password: PASSWORD, new_password: 'a-new-long-password' },
-    cookie: here.host,
-  });
-  assert.equal(changed.status, 303);
-  assert.equal(changed.headers.get('location'), '/account');
-  const fresh = `__Host-gatehouse=${valueOf(changed.cookies[0])}`;
-  assertStatus(
-    await visit('/account', { cookie: here.host }),
-    303,
-    'a token from before the change',
-  );
-  assert.equal((await visit('/account', { cookie: fresh })).status, 200);
+  const change = (current_password: string, new_password: string, cookie = here.host) =>
+    post('/account/password', cookie, { current_password, new_password });
+  assert.equal((await change('x', OWN)).status, 401);
+  assert.match((await change(PASSWORD, 'short')).text, /id="new_password-problem">Must have at/);
+  const stolen = await signIn(username);
+  const changed = await change(PASSWORD, OWN);
+  assert.deepEqual([changed.status, changed.headers.get('location')], [303, '/account']);
+  for (const { host, domain } of [stolen, here]) {
+    assert.deepEqual(await opens(`${host}; ${domain}`), [303, 401]);
+    assert.equal((await change(PASSWORD, OWN, host)).status, 303);
+  }
+  assert.deepEqual(await opens(`${hostOf(changed)}; ${domainOf(changed)}`), [200, 200]);
 });
 
 test('all other sessions end, and the current one gets new tokens and keeps its expiry and proof', async () => {
-  const { username, id } = await add();
-  const here = await signIn(username);
-  const there = await signIn(username);
-  const api = await logIn(identity, username, PASSWORD);
+  const here = await addSignedIn();
+  const there = await signIn(here.username);
+  const api = await logIn(identity, here.username, PASSWORD);
   await sql`
     update identity.sessions
     set authenticated_at = now() - interval '1 hour', methods = 'passkey'
-    where user_id = ${id} and domain_digest is not null`;
+    where user_id = ${here.id} and domain_digest is not null`;
   const sessionOf = async (cookie: string) => {
-    const { status, headers } = await visit('/api/auth/verify', { cookie });
-    const [row] =
-      await sql`select expires_at::text as ends from identity.sessions where id = ${headers.get('x-auth-session-id') ?? ''}`;
+    const { status, headers } = await verify(cookie);
+    const [row] = await sql`select expires_at::text as ends from identity.sessions
+      where id = ${headers.get('x-auth-session-id') ?? ''}`;
     return [status, headers.get('x-auth-methods'), headers.get('x-auth-time'), row?.ends];
   };
   const before = await sessionOf(here.domain);
-  assert.match((await visit('/account', { cookie: here.host })).text, /Sign out everywhere else/);
-  const page = await visit('/account/sessions/end', { fields: {}, cookie: here.host });
-  const notice = cookieFrom(page, '__Host-gatehouse-notice').split('=')[1] ?? '';
-  assert.equal(Buffer.from(notice, 'base64url').toString(), 'All other sessions have ended.');
-  for (const cookie of [here.host, there.host, here.domain, there.domain]) {
-    assert.equal((await visit('/api/auth/verify', { cookie })).status, 401);
-  }
+  const page = await post('/account/sessions/end', here.host);
+  for (const { host, domain } of [here, there])
+    assert.deepEqual(await opens(`${host}; ${domain}`), [303, 401]);
   assert.equal((await call(api, 'GET', '/api/test/')).status, 401);
-  assert.deepEqual(await sessionOf(cookieFrom(page, '__Secure-gatehouse')), before);
-  assertStatus(await visit('/account', { cookie: cookieFrom(page, '__Host-gatehouse') }), 200);
-  const [entry] =
-    await sql`select count, actor_id from identity.audit where user_id = ${id} and event = 'session.revoked'`;
-  assert.deepEqual([entry?.count, entry?.actor_id], [3, id]);
-});
-
-test('verify redirects only browsers to the portal, in the way the proxy asks for', async () => {
-  const page = {
-    accept: 'text/html',
-    'x-forwarded-proto': 'https',
-    'x-forwarded-host': 'app.example.org',
-    'x-forwarded-uri': '/a?b=c',
-  };
-  const location = `${ORIGIN}/login?return_to=${encodeURIComponent('https://app.example.org/a?b=c')}`;
-  for (const [query, status] of [
-    ['?redirect=302', 303],
-    ['?redirect=401', 401],
-  ] as const) {
-    const sent = await visit(`/api/auth/verify${query}`, { headers: page });
-    assert.deepEqual([sent.status, sent.headers.get('location')], [status, location]);
-    for (const headers of [
-      { accept: '*/*' },
-      { ...page, 'x-forwarded-method': 'POST' },
-      { ...page, 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' },
-    ]) {
-      const refused = await visit(`/api/auth/verify${query}`, { headers });
-      assert.deepEqual([refused.status, refused.headers.get('location')], [401, null]);
-    }
-    const elsewhere = await visit(`/api/auth/verify${query}`, {
-      headers: { ...page, 'x-forwarded-host': 'evil.example' },
-    });
-    assert.equal(elsewhere.headers.get('location'), `${ORIGIN}/login`);
-  }
-  assert.equal((await visit('/api/auth/verify', { headers: page })).headers.get('location'), null);
+  assert.deepEqual(await sessionOf(domainOf(page)), before);
+  assert.equal(await statusOf('/account', hostOf(page)), 200);
+  const [entry] = await sql`select count, actor_id from identity.audit
+    where user_id = ${here.id} and event = 'session.revoked'`;
+  assert.deepEqual({ ...entry }, { count: 3, actor_id: here.id });
 });
 
 test('max_age asks for a new sign-in of a person, and does not accept a key', async () => {
-  const { username } = await add();
-  const { domain: cookie } = await signIn(username);
-  assert.equal((await visit('/api/auth/verify?max_age=60', { cookie })).status, 200);
-  await sql`update identity.sessions set authenticated_at = authenticated_at - interval '2 minutes'`;
-  const old = await visit('/api/auth/verify?max_age=60', { cookie });
+  const { domain: cookie } = await addSignedIn();
+  assert.equal((await verify(cookie, '?max_age=60')).status, 200);
+  await sql`update identity.sessions
+    set authenticated_at = authenticated_at - interval '2 minutes'`;
+  const old = await verify(cookie, '?max_age=60');
   assert.equal(old.status, 401);
   assert.match(old.text, /"signin_too_old"/);
-  assert.equal((await visit('/api/auth/verify?max_age=300', { cookie })).status, 200);
-  const page = await visit('/api/auth/verify?max_age=60&redirect=302', {
-    cookie,
-    headers: { accept: 'text/html' },
-  });
+  assert.equal((await verify(cookie, '?max_age=300')).status, 200);
+  const person = { cookie, headers: { accept: 'text/html' } };
+  const page = await visit('/api/auth/verify?max_age=60&redirect=302', person);
   assert.equal(page.headers.get('location'), `${ORIGIN}/login?again=on`);
-  const bearer = { authorization: `Bearer ${admin.token}` };
-  const token = await visit('/api/auth/verify?max_age=60', { headers: bearer });
-  assert.deepEqual([token.status, token.headers.get('x-auth-methods')], [200, 'password']);
+  const token = () => call(admin.token, 'GET', '/api/auth/verify?max_age=60');
+  assert.equal((await token()).status, 200);
   await sql`update identity.sessions set created_at = created_at - interval '2 minutes'`;
-  assert.equal((await visit('/api/auth/verify?max_age=60', { headers: bearer })).status, 401);
+  assert.equal((await token()).status, 401);
   const { key: own } = await key(null);
-  assertStatus(await visit('/api/auth/verify?max_age=60', { headers: { 'x-api-key': own } }), 403);
-  const passed = await visit('/api/auth/verify', { headers: { 'x-api-key': own } });
+  assert.equal((await call(own, 'GET', '/api/auth/verify?max_age=60')).status, 403);
+  const { status, headers } = await call(own, 'GET', '/api/auth/verify');
   assert.deepEqual(
-    [passed.status, passed.headers.get('x-auth-methods'), passed.headers.get('x-auth-time')],
+    [status, headers.get('x-auth-methods'), headers.get('x-auth-time')],
     [200, '', ''],
   );
 });
 
-test('a signed-in browser is redirected at once, but not without the cookie for the domain', async () => {
-  const { host, domain } = await signIn((await add()).username);
+test('credentials of the program behind the proxy do not hide the cookie', async () => {
+  const { domain: cookie } = await addSignedIn();
+  for (const [headers, status] of [
+    [{ authorization: 'Basic YTpi' }, 200],
+    [{ authorization: 'Bearer eyJhbGciOiJub25lIn0.e30.' }, 200],
+    [{ authorization: 'Bearer' }, 200],
+    [{ 'x-api-key': 'sk_live_51' }, 200],
+    // Only the first credential is checked.
+    [{ authorization: 'Bearer session:wrong' }, 401],
+    [{ authorization: 'Bearer key:wrong' }, 401],
+  ] as const) {
+    const answer = await visit('/api/auth/verify', { cookie, headers: { ...headers } });
+    assert.equal(answer.status, status, JSON.stringify(headers));
+  }
+});
+
+test('a signed-in browser continues at once, but not without the cookie for the domain', async () => {
+  const { host, domain } = await addSignedIn();
   const path = `/login?return_to=${encodeURIComponent('https://wiki.example.org/x')}`;
-  assert.match(
-    (await visit(path, { cookie: `${host}; ${domain}` })).text,
-    /url=https:\/\/wiki\.example\.org\/x"/,
-  );
-  for (const cookie of [host, domain, ''])
-    assert.match((await visit(path, { cookie })).text, /<form method="post"/);
-  assert.match(
-    (await visit(`${path}&again=on`, { cookie: `${host}; ${domain}` })).text,
-    /<form method="post"/,
-  );
+  const both = `${host}; ${domain}`;
+  assert.match((await show(path, both)).text, /url=https:\/\/wiki\.example\.org\/x"/);
+  for (const [address, cookie] of [
+    [path, host],
+    [path, domain],
+    [path, ''],
+    [`${path}&again=on`, both],
+  ] as const)
+    assert.match((await show(address, cookie)).text, /name="password"/);
 });
 
 test("without COOKIE_DOMAIN, only the cookie of the portal's host is set; it opens verify", async (context) => {
   const alone = await startPortal(context, { COOKIE_DOMAIN: '' });
-  const { username, id } = await alone.add();
-  const { page, host, domain } = await alone.signIn(username);
-  assert.deepEqual(
-    [page.cookies.length, domain],
-    [2, ''],
-    'with that of the pending sign-in, which is removed',
-  );
-  const verified = await alone.visit('/api/auth/verify?max_age=60', { cookie: host });
-  assert.deepEqual(
-    [
-      verified.status,
-      verified.headers.get('x-auth-user-id'),
-      verified.headers.get('x-auth-methods'),
-    ],
-    [200, id, 'password'],
-  );
-  for (const cookie of [
-    `__Secure-gatehouse=${valueOf(host)}`,
-    `${host}; ${host}`,
-    `${host}; ${host}; session=${valueOf(host)}`,
-  ]) {
-    assert.equal((await alone.visit('/api/auth/verify', { cookie })).status, 401, cookie);
+  const { id, page, host } = await alone.addSignedIn();
+  // Also that of a sign-in that waits, which is removed.
+  assert.deepEqual([page.cookies.length, domainOf(page)], [2, '']);
+  const verified = await alone.show('/api/auth/verify?max_age=60', host);
+  assert.deepEqual([verified.status, verified.headers.get('x-auth-user-id')], [200, id]);
+  const twice = `${host}; ${host}`;
+  for (const cookie of [`__Secure-gatehouse=${valueOf(host)}`, twice, `${twice}; session=x`])
+    assert.equal((await alone.show('/api/auth/verify', cookie)).status, 401, cookie);
+  await alone.sql`update identity.sessions
+    set authenticated_at = authenticated_at - interval '2 minutes'`;
+  assert.equal((await alone.show('/api/auth/verify?max_age=60', host)).status, 401);
+  assert.match((await alone.show('/login', host)).text, /You are signed in/);
+});
+
+// --- Where a browser returns
+
+const CANNOT_RETURN = 'a browser cannot return after signing in';
+/** What a proxy says of the request that it asks about. */
+const forwarded = (host: string, uri = '/a?b=c') => ({
+  accept: 'text/html',
+  'x-forwarded-proto': 'https',
+  'x-forwarded-host': host,
+  'x-forwarded-uri': uri,
+});
+
+test('verify sends browsers to the sign-in page, in the way the proxy asks for', async () => {
+  const page = forwarded('app.example.org');
+  const script = { ...page, 'sec-fetch-mode': 'cors', 'sec-fetch-dest': 'empty' };
+  const location = `${ORIGIN}/login?return_to=${encodeURIComponent('https://app.example.org/a?b=c')}`;
+  for (const [query, headers, expected] of [
+    ['?redirect=302', page, [303, location]],
+    ['?redirect=401', page, [401, location]],
+    ['', page, [401, null]],
+    ['?redirect=302', script, [401, null]],
+    ['?redirect=401', { ...page, 'x-forwarded-method': 'POST' }, [401, null]],
+  ] as const) {
+    const sent = await visit(`/api/auth/verify${query}`, { headers });
+    assert.deepEqual([sent.status, sent.headers.get('location')], expected, query);
   }
-  await alone.sql`update identity.sessions set authenticated_at = authenticated_at - interval '2 minutes'`;
-  assert.equal((await alone.visit('/api/auth/verify?max_age=60', { cookie: host })).status, 401);
-  assert.match((await alone.visit('/login', { cookie: host })).text, /You are signed in/);
+});
+
+// Of each message, five lines a second are written.
+for (const [id, { headers, returns = null, problem }] of Object.entries({
+  'missing-in-RETURN_ORIGINS': {
+    headers: forwarded('app2.example.org'),
+    returns: 'https://app2.example.org/a?b=c',
+    problem: 'https://app2.example.org is not in RETURN_ORIGINS',
+  },
+  'outside-of-the-domain': {
+    headers: forwarded('evil.example'),
+    problem: 'https://evil.example is not in RETURN_ORIGINS',
+  },
+  'no-address': {
+    headers: forwarded('', '/a'),
+    problem: 'X-Forwarded-Proto, -Host and -Uri are no address of at most 2,048 characters',
+  },
+  'without-a-proxy': { headers: { accept: 'text/html' }, problem: undefined },
+  'a-script': { headers: { ...forwarded('app2.example.org'), accept: '*/*' }, problem: undefined },
+})) {
+  test(`the log says why a browser does not return: ${id}`, async () => {
+    const sent = await visit('/api/auth/verify?redirect=302', {
+      headers: { ...headers, 'x-request-id': id },
+    });
+    const { searchParams } = new URL(sent.headers.get('location') ?? '', ORIGIN);
+    const line = portal
+      .log()
+      .find(({ request_id, message }) => request_id === id && message === CANNOT_RETURN);
+    assert.deepEqual([searchParams.get('return_to'), line?.problem], [returns, problem]);
+  });
+}
+
+test('headers of a sender that is no trusted proxy have no effect, and the log says so', async (t) => {
+  const settings = { ...PORTAL, TRUSTED_PROXIES: '192.0.2.1' };
+  const { url, log } = await startGatehouse(t, ['identity'], portal.databaseUrl, settings);
+  const page = await visitorOf(url.identity)('/api/auth/verify?redirect=302', {
+    headers: forwarded('app.example.org'),
+  });
+  assert.equal(page.headers.get('location'), `${ORIGIN}/login`);
+  const line = log().find(({ message }) => message === CANNOT_RETURN);
+  assert.deepEqual(
+    [line?.problem, line?.level, line?.ip],
+    ['the proxy is not in TRUSTED_PROXIES', 'warn', '127.0.0.1'],
+  );
+});
+
+test('the sign-in page names a program of the domain to which nobody returns, and no other', async () => {
+  for (const [address, isNamed] of [
+    ['https://app2.example.org/a', true],
+    ['https://app.example.org/', false],
+    ['https://evil.example/', false],
+    ['https://app2.example.org.evil.example/', false],
+    ['https://evilexample.org/', false],
+    ['/', false],
+  ] as const) {
+    const { text } = await visit(`/login?return_to=${encodeURIComponent(address)}`, {
+      headers: { host: new URL(ORIGIN).host },
+    });
+    assert.equal(text.includes('You will not return to https://app2.example.org'), isNamed);
+    assert.equal(text.includes('You will not return'), isNamed, address);
+  }
 });
 
 test('a service without the pages loads none of their code at its start', () => {
   const read = reachable(readTree(), ['src/cli.ts', 'src/main.ts', 'src/identity/start.ts']);
   assert.ok(read.includes('src/identity/guard.ts'));
-  assert.deepEqual(
-    read.filter((file) => /\/(signin|factors)\//.test(file)),
-    [],
-  );
+  assert.ok(!read.some((file) => /\/(signin|factors)\//.test(file)));
 });
