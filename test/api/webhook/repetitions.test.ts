@@ -1,0 +1,354 @@
+/**
+ * Repetitions as each sender makes them, and recorded requests that are sent again with changes
+ * that their signatures do not cover.
+ */
+import assert from 'node:assert/strict';
+import { createHmac, randomUUID } from 'node:crypto';
+import { after, test } from 'node:test';
+import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import {
+  addToken,
+  now,
+  SAMPLES,
+  SIGNED_SOURCES,
+  signedBy,
+  type SignedSource,
+  WEBHOOK_SECRET,
+} from '../../support/senders.ts';
+import { exchange } from '../../support/socket.ts';
+import { CUSTOM_SECRET, launchWebhook } from '../../support/webhook.ts';
+
+const gatehouse = await launchWebhook();
+const { sql, databaseUrl, database, base, stored, storesNothing, count, customToken } = gatehouse;
+/** With a target, and paused: what is due stays due. */
+const delivering = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET,
+  WEBHOOK_FORWARD_URL: 'http://127.0.0.1:9/',
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+});
+await sql`insert into webhook.pause default values`;
+const tokens = new Map<SignedSource, string>();
+for (const source of SIGNED_SOURCES) tokens.set(source, (await addToken(database, source)).token);
+
+type Headers = Readonly<Record<string, string>>;
+const post = (token: string | undefined, body: unknown, headers: Headers, to = base) =>
+  ask('POST', `${to}?token=${token}`, { body, headers: { ...headers } });
+
+/** Sends a body with a valid signature. */
+const send = (source: SignedSource, body: string, id: string, headers: Headers = {}, to = base) =>
+  post(tokens.get(source), body, { ...headers, ...signedBy(source, body, { id }) }, to);
+const outcomeOf = ({ status, json }: Answer): string =>
+  json.status ?? `${status} ${json.error.code}`;
+const isRepetition = ({ json }: Answer, id: string) =>
+  json.status === 'duplicate' && json.id === id;
+
+/** How often the log says that the id of an event came with another body. */
+const warnings = (id: string) =>
+  gatehouse
+    .log()
+    .filter(({ message }) => message === 'delivery id reused with another body')
+    .filter(({ event_id }) => event_id === id).length;
+
+/** Bodies of one event, in which `attempt` is what its sender changes. */
+const BODIES = {
+  notion: (id: string, attempt: string, more = '') =>
+    `{"id":"${id}","attempt_number": ${attempt},"type":"page.created","entity":{"id":"p","type":"page"${more}}}`,
+  stripe: (id: string, attempt: string, more = '') =>
+    `{"id":"${id}","type":"charge.failed","data":{"object":{"id":"ch"${more}}},"pending_webhooks":${attempt}}`,
+  paddle: (id: string, attempt: string, more = '') =>
+    `{"event_id":"${id}","event_type":"transaction.billed","notification_id":"ntf_${attempt}","data":{"id":"txn_1"${more}}}`,
+  linear: (id: string, attempt: string, more = '') =>
+    `{"action":"create","type":"Issue","data":{"id":"${id}"${more}},"webhookTimestamp":${now() * 1_000 - Number(attempt)}}`,
+} as const;
+const repeat = (source: keyof typeof BODIES, body: string, id: string, to?: string) =>
+  send(source, body, id, source === 'linear' ? { 'linear-delivery': id } : {}, to);
+
+for (const source of ['notion', 'stripe', 'paddle', 'linear'] as const) {
+  test(`${source}: a repetition is a duplicate, with a warning if more differs than its sender changes`, async () => {
+    const id = randomUUID();
+    const body = BODIES[source](id, '1');
+    const first = await repeat(source, body, id);
+    assert.equal(outcomeOf(first), 'accepted', first.text);
+    const usual = ['1', '2', '8', '0', '99999'].map((attempt) => BODIES[source](id, attempt));
+    const varying = /"(attempt_number|pending_webhooks|notification_id|data)"/;
+    const unusual = [
+      BODIES[source](id, '2', ',"more":1'),
+      body.replace(':', ': '),
+      BODIES[source](id, '2').replace(varying, '"another"'),
+    ];
+    await storesNothing(async () => {
+      for (const [bodies, warned] of [
+        [usual, 0],
+        [unusual, unusual.length],
+      ] as const) {
+        for (const other of bodies)
+          assert.ok(isRepetition(await repeat(source, other, id), first.json.id), other);
+        assert.equal(warnings(first.json.id), warned);
+      }
+    });
+    assert.equal(String((await stored(first.json.id)).body), body, 'the first body is kept');
+  });
+
+  test(`${source}: a repetition of a dead event delivers it again, whatever differs`, async () => {
+    for (const more of ['', ',"more":1']) {
+      const id = randomUUID();
+      const { json } = await repeat(source, BODIES[source](id, '1'), id);
+      await sql`insert into webhook.outcomes (event_id, status, attempts)
+        values (${json.id}, 'dead', 3)`;
+      const to = `${delivering.url.webhook}/webhook`;
+      const again = await repeat(source, BODIES[source](id, '2', more), id, to);
+      assert.equal(outcomeOf(again), 'duplicate');
+      const work = await sql`select from webhook.work where event_id = ${json.id}`;
+      assert.equal(work.length, 1);
+    }
+  });
+
+  test(`${source}: of repetitions that arrive together one is stored`, async () => {
+    const id = randomUUID();
+    const answers = await Promise.all(
+      Array.from({ length: 8 }, (_, attempt) => {
+        const more = attempt % 2 === 0 ? '' : `,"more":${attempt}`;
+        return repeat(source, BODIES[source](id, String(attempt), more), id);
+      }),
+    );
+    const duplicates = answers.filter((answer) => outcomeOf(answer) === 'duplicate');
+    const accepted = answers.filter((answer) => outcomeOf(answer) === 'accepted');
+    assert.deepEqual([accepted.length, duplicates.length], [1, 7]);
+  });
+}
+
+test('linear: retries are accepted as late as they come, and not later', async () => {
+  for (const [age, outcomes] of [
+    [61, ['accepted', 'duplicate']],
+    [7 * 3_600 + 60, ['accepted', 'duplicate']],
+    [-290, ['accepted', 'duplicate']],
+    [8 * 3_600 + 5, ['401 unauthorized']],
+    [-305, ['401 unauthorized']],
+  ] as const) {
+    const id = randomUUID();
+    const body = JSON.stringify({ type: 'Issue', webhookTimestamp: Date.now() - age * 1_000 });
+    for (const outcome of outcomes)
+      assert.equal(outcomeOf(await repeat('linear', body, id)), outcome, `${age} s old`);
+  }
+});
+
+test('zendesk: each invocation of a trigger is an event, and each event by its own id', async () => {
+  const invoke = (body: object, id: string) =>
+    send('zendesk', JSON.stringify(body), '', { 'x-zendesk-webhook-invocation-id': id });
+  const trigger = (status: string) => ({ type: `ticket.${status}`, id: '35436', status });
+  const ids = [randomUUID(), randomUUID()] as const;
+  const opened = await invoke(trigger('open'), ids[0]);
+  assert.equal(outcomeOf(opened), 'accepted');
+  assert.equal(outcomeOf(await invoke(trigger('solved'), ids[1])), 'accepted');
+  assert.ok(isRepetition(await invoke(trigger('open'), ids[0]), opened.json.id));
+  const event = { type: 'zen:event-type:user.created', id: randomUUID() };
+  assert.equal(outcomeOf(await invoke(event, randomUUID())), 'accepted');
+  assert.equal(outcomeOf(await invoke(event, randomUUID())), 'duplicate');
+});
+
+test('generic: another body under the same id is a conflict', async () => {
+  const headers = { 'webhook-id': randomUUID() };
+  const outcomes = [];
+  for (const attempt_number of [1, 1, 2]) {
+    const body = { event: 'x', attempt_number, data: { page_id: 'p' } };
+    outcomes.push(outcomeOf(await post(WEBHOOK_TOKEN, body, headers)));
+  }
+  assert.deepEqual(outcomes, ['accepted', 'duplicate', '409 conflict']);
+});
+
+/** A lone surrogate, as JSON writes it. It has no UTF-8 form. */
+const LONE = ['\\ud800', 'a\\udfff', '\\udc00\\ud800', 'x\\ud83d'];
+
+test('a lone surrogate in a name, page or delivery id is 400 for all sources; nothing is stored', async () => {
+  const generic = (body: string) =>
+    post(WEBHOOK_TOKEN, body, { 'content-type': 'application/json' });
+  await storesNothing(async () => {
+    for (const lone of LONE) {
+      const id = randomUUID();
+      const page = `"data":{"page_id":"${lone}"}`;
+      for (const [answer, path, message] of [
+        [
+          generic(`{"event":"${lone}","data":{"page_id":"p"}}`),
+          '/event',
+          /^must not contain a lone/,
+        ],
+        [generic(`{"event":"x",${page}}`), '/data/page_id', /^must not contain a lone/],
+        [
+          send('stripe', `{"type":"${lone}","id":"${id}"}`, id),
+          '',
+          /^must name the event in the body/,
+        ],
+        [send('slack', `{"event":{"type":"${lone}"}}`, id), '', /^must name the event in the body/],
+        [send('standard', `{"type":"x",${page}}`, id), '/data/page_id', /^must not contain a lone/],
+        [
+          send('stripe', `{"type":"x","id":"${lone}"}`, id),
+          '',
+          /^the delivery id must have 1 to 255/,
+        ],
+        [send('slack', `{"type":"x","event_id":"${lone}"}`, id), '', /^the delivery id must have/],
+      ] as const) {
+        const { status, json, text } = await answer;
+        assert.deepEqual([status, json.error?.code], [400, 'invalid_body'], text);
+        assert.equal(json.error.fields[0].path, path);
+        assert.match(json.error.fields[0].message, message);
+      }
+    }
+  });
+});
+
+test('a surrogate pair is a character; a lone surrogate elsewhere in the body is kept as sent', async () => {
+  const id = randomUUID();
+  const body = `{"type":"\\ud83d\\ude00","id":"${id}","data":{"page_id":"\\ud83d\\ude00"},"more":"\\ud800"}`;
+  const { json } = await send('notion', body, id);
+  const row = await stored(json.id);
+  assert.deepEqual([row.event, String(row.body)], ['😀', body]);
+});
+
+// --- Recorded requests
+
+const renamed = (headers: Headers): Headers =>
+  Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [name.replace('webhook-', 'svix-'), value]),
+  );
+
+/** A signed request of a source, which can be sent with other headers. */
+function record(source: SignedSource) {
+  const sample = SAMPLES[source]();
+  const body = JSON.stringify(sample.body);
+  const token = tokens.get(source);
+  const signed = signedBy(source, body, { id: sample.deliveryId });
+  const resend = (headers: Headers) => post(token, body, { ...sample.headers, ...headers });
+  return { body, token, sample, signed, resend };
+}
+
+test('a request of GitLab is not accepted again under the names of Svix', async () => {
+  const { signed, resend } = record('gitlab');
+  const accepted = await resend(signed);
+  assert.equal(accepted.json.status, 'accepted');
+  assert.equal(
+    (await resend({ ...renamed(signed), 'x-gitlab-event': 'Tag Push Hook' })).status,
+    401,
+  );
+  assert.ok(isRepetition(await resend({ ...renamed(signed), ...signed }), accepted.json.id));
+});
+
+test('the delivery id is the signed one, whatever other headers say', async () => {
+  for (const source of ['gitlab', 'standard'] as const) {
+    const { signed, resend } = record(source);
+    const own = source === 'standard' ? renamed(signed) : signed;
+    const { json } = await resend(own);
+    assert.equal(json.status, 'accepted');
+    await storesNothing(async () => {
+      for (const name of ['webhook-id', 'svix-id', 'idempotency-key']) {
+        const answer = await resend({ ...own, [name]: 'another' });
+        assert.ok(answer.status === 401 || isRepetition(answer, json.id), `${source}, ${name}`);
+      }
+    });
+  }
+});
+
+const macOf = (text: string) => createHmac('sha256', CUSTOM_SECRET).update(text).digest('hex');
+
+test('a custom source reads no headers but those that were described', async () => {
+  const token = await customToken({
+    scheme: {
+      header: 'webhook-signature',
+      text: '{timestamp}.{id}.{body}',
+      time: 'webhook-timestamp',
+      id: 'webhook-id',
+    },
+    deliveryId: ['webhook-id'],
+  });
+  const body = '{"type":"a"}';
+  const at = String(now());
+  const headers = {
+    'webhook-id': 'one',
+    'webhook-timestamp': at,
+    'webhook-signature': macOf(`${at}.one.${body}`),
+  };
+  assert.equal(outcomeOf(await post(token, body, headers)), 'accepted');
+  assert.equal((await post(token, body, renamed(headers))).status, 401);
+});
+
+test('with a signed header twice, a recorded request is refused or a duplicate', async () => {
+  const { body, token, sample, signed, resend } = record('gitlab');
+  const { id } = (await resend(signed)).json;
+  await storesNothing(async () => {
+    for (const name of Object.keys(signed)) {
+      for (const other of [signed[name], 'another']) {
+        const lines = Object.entries({ ...sample.headers, ...signed }).map((line) =>
+          line.join(': '),
+        );
+        const head = [
+          'POST /webhook HTTP/1.1',
+          'Host: localhost',
+          'Content-Type: application/json',
+        ];
+        const more = [`Authorization: Bearer ${token}`, `Content-Length: ${body.length}`];
+        const request = [...head, ...more, ...lines, `${name}: ${other}`];
+        const { status, json } = await exchange(gatehouse.webhook, request, body);
+        // The header with the signature may list several.
+        const isDuplicate = name === 'webhook-signature' && json.id === id;
+        assert.ok(status === 401 || isDuplicate, `${name}: ${other}`);
+      }
+    }
+  });
+});
+
+test('discord: a recorded request is no second event, and another event is one', async () => {
+  const { signed, resend, sample } = record('discord');
+  const { events } = await count();
+  for (const headers of [signed, signed, { ...signed, 'x-request-id': 'another' }])
+    assert.equal((await resend(headers)).status, 204);
+  assert.equal((await count()).events, events + 1);
+  const later = { ...Object(sample.body.event), timestamp: '2024-10-18T18:41:21.109605' };
+  for (const event of [later, { type: 'UNTIMED' }, { type: 'UNTIMED' }]) {
+    const { status } = await send('discord', JSON.stringify({ ...sample.body, event }), '');
+    assert.equal(status, 204);
+  }
+  assert.equal((await count()).events, events + 4, 'without a time, equal bodies are two events');
+});
+
+test('linear: a recorded request is no second event under another id or name', async () => {
+  const { body, signed, resend } = record('linear');
+  const { events } = await count();
+  // At once, so that only the database can tell.
+  const names = ['linear-delivery', 'linear-event', 'x-request-id'];
+  const altered = names.flatMap((name) => [{ [name]: 'one' }, { [name]: 'two' }]);
+  const answers = await Promise.all(altered.map((headers) => resend({ ...headers, ...signed })));
+  const first = answers.find(({ json }) => json.status === 'accepted') ?? assert.fail();
+  const unnamed = await post(tokens.get('linear'), body, signed);
+  for (const answer of [...answers, unnamed])
+    assert.ok(answer === first || isRepetition(answer, first.json.id), answer.text);
+  assert.equal((await count()).events, events + 1);
+  assert.equal((await stored(first.json.id)).event, 'Issue', 'as the body says');
+  const later = body.replace(/\d+(?=})/, (time) => String(Number(time) + 1));
+  assert.equal(outcomeOf(await send('linear', later, '')), 'accepted');
+});
+
+/** JSON that is no time, although some of it would become one as a text. */
+const NOT_TIMES = [
+  ...['{"toString":1}', '{"toString":null,"valueOf":null}', `{"toJSON":"${now()}"}`],
+  ...[`[${now()}]`, `[[["${now()}"]]]`, `${'['.repeat(20_000)}${']'.repeat(20_000)}`],
+  ...['true', 'null', '1e999', '"now"'],
+];
+
+test('a signed time in the body that is neither a number nor a time as text is a wrong time', async () => {
+  const token = await customToken({ scheme: { header: 'x-signature' }, time: '/created' });
+  for (const time of NOT_TIMES) {
+    const timed = `{"type":"a","created":${time}}`;
+    const answer = await post(token, timed, { 'x-signature': macOf(timed) });
+    const linear = await send('linear', `{"type":"x","webhookTimestamp":${time}}`, '');
+    assert.deepEqual([answer.status, linear.status], [401, 401], time.slice(0, 40));
+  }
+});
+
+test('names, ids and pages that are neither numbers nor texts are refused without an error', async () => {
+  for (const value of NOT_TIMES) {
+    for (const member of ['type', 'id', 'data', 'data":{"page_id']) {
+      const close = member.includes('{') ? '}' : '';
+      const answer = await send('stripe', `{"type":"a","${member}":${value}${close}}`, '');
+      assert.ok([200, 400].includes(answer.status), `${member}: ${answer.text}`);
+    }
+  }
+});
