@@ -45,7 +45,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/identity/keys/create-revoke.test.ts',
   'test/api/identity/sessions/rights.test.ts',
   'test/api/identity/users/input.test.ts',
-  'test/api/secrets/list-pages.test.ts',
   'test/api/secrets/log.test.ts',
   'test/api/webhook/stream.test.ts',
   'test/repository/tutorials.test.ts',

@@ -1,89 +1,111 @@
+/** The list of secrets, whole and by page, also while secrets are added and removed. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { get } from 'node:http';
+import { beforeEach, test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { test } from 'node:test';
-import { AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
 const MIB = 1024 * 1024;
+const NIL = '00000000-0000-0000-0000-000000000000';
+const LAST = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-const { url, sql } = await launch(['secrets']);
-const { list } = secretsClient(url.secrets);
+const { secrets: base, sql } = await launch(['secrets']);
+const { keep, list, remove, decrypt } = secretsClient(base);
 
-/** Rows that suffice for the list, which decrypts nothing. */
-async function fill(rows: number, bytes = 285): Promise<void> {
+beforeEach(async () => {
   await sql`truncate secrets.secrets`;
+});
+
+/** Rows that suffice for the list, which decrypts nothing. @returns their ids, in order */
+async function fill(rows: number, bytes = 16): Promise<string[]> {
   await sql`
     insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at)
-    select gen_random_uuid(), 'key', '\\x00', decode(repeat(md5(n::text), ${Math.ceil(bytes / 16)}),
-      'hex'), '\\x00',
+    select gen_random_uuid(), 'key', '\\x00',
+      decode(repeat(md5(n::text), ${Math.ceil(bytes / 16)}), 'hex'), '\\x00',
       now() + interval '1 day'
     from generate_series(1, ${rows}::int) n`;
+  return (await sql`select id from secrets.secrets order by id`).map(({ id }): string => id);
 }
 
+/** What the list must have: what can be read. */
 const readable = async () => {
   const rows = await sql<Array<{ id: string; blob: Buffer }>>`
-    select id, blob from secrets.secrets where blob is not null and (expires_at is null
-      or expires_at > now())`;
-  return new Map(rows.map(({ id, blob }) => [id, blob.toString('base64url')]));
+    select id, blob from secrets.secrets
+    where blob is not null and (expires_at is null or expires_at > now()) order by id`;
+  return rows.map(({ id, blob }) => ({ id, secret: blob.toString('base64url') }));
 };
+const idsOf = ({ json }: Answer): string[] => json.map(({ id }: { id: string }) => id);
 
-// The list is read in pages of 100 rows.
+/** The target of the Link header, if there is one. */
+function nextOf({ headers }: Answer): string | null {
+  const link = headers.get('link');
+  if (link === null) return null;
+  return /^<([^<>"]+)>; rel="next"$/.exec(link)?.[1] ?? assert.fail(link);
+}
+
+/** Follows the links (RFC 8288). @param meanwhile runs between two pages, with the page */
+async function walk(
+  start: string,
+  meanwhile: (page: string[]) => Promise<unknown> = async () => {},
+): Promise<string[][]> {
+  const pages: string[][] = [];
+  for (let target: string | null = start; target !== null;) {
+    const answer = await ask('GET', new URL(target, base).href, { bearer: AUTH_TOKEN });
+    assert.equal(answer.status, 200, answer.text);
+    const page = idsOf(answer);
+    pages.push(page);
+    assert.ok(pages.length < 500, 'the links lead in a circle');
+    target = nextOf(answer);
+    if (target !== null) await meanwhile(page);
+  }
+  return pages;
+}
+
+// The whole list is read in pages of 100 rows.
 for (const rows of [0, 1, 100, 101, 200]) {
-  test(`list: ${rows} secrets are complete, valid JSON`, async () => {
+  test(`the list of ${rows} secrets is complete, without a link`, async () => {
     await fill(rows);
-    const { status, text, json } = await list();
-    assert.equal(status, 200);
-    assert.equal(json.length, rows);
-    assert.deepEqual(
-      new Map(json.map((item: { id: string; secret: string }) => [item.id, item.secret])),
-      await readable(),
-    );
-    if (rows === 0) assert.equal(text, '[]');
+    for (const query of ['', '?', '/']) {
+      const answer = await list(query);
+      assert.deepEqual([answer.json, nextOf(answer)], [await readable(), null]);
+    }
   });
 }
 
-test('list: of 5,000 rows every readable secret once, and no other', async () => {
-  await fill(5_000);
-  await sql`
-    update secrets.secrets set expires_at = now() - interval '1 millisecond'
-    where id in (select id from secrets.secrets order by id limit 150)`;
-  await sql`
-    update secrets.secrets set blob = null, tag = null, ending = 'read', max_reads = 1, reads = 1
-    where id in (select id from secrets.secrets order by id desc limit 150)`;
-  await sql`
-    update secrets.secrets set expires_at = null 
-    where id in (select id from secrets.secrets order by id offset 2500 limit 10)`;
+test('the list has every readable secret once, and no other', async () => {
+  const ids = await fill(1_000);
+  await sql`update secrets.secrets set expires_at = now() - interval '1 millisecond'
+    where id in ${sql(ids.slice(0, 150))}`;
+  await sql`update secrets.secrets set blob = null, tag = null, ending = 'read', max_reads = 1,
+    reads = 1 where id in ${sql(ids.slice(-150))}`;
+  await sql`update secrets.secrets set expires_at = null where id in ${sql(ids.slice(500, 510))}`;
   const { json } = await list();
-  const expected = await readable();
-  assert.equal(expected.size, 4_700);
-  assert.equal(json.length, expected.size);
-  for (const { id, secret } of json) assert.ok(expected.get(id) === secret, id);
+  assert.deepEqual([json.length, json], [700, await readable()]);
 });
 
-test('list: stays valid while secrets are added and removed', async () => {
-  await fill(2_000);
-  const before = await readable();
+test('the list stays valid while secrets are added and removed', async () => {
+  const before = await fill(2_000);
   const churn = (async () => {
     for (let round = 0; round < 20; round += 1) {
       await sql`delete from secrets.secrets where key_id = 'passing'`;
       await sql`
         insert into secrets.secrets (id, key_id, commitment, blob, tag)
-        select gen_random_uuid(), 'passing', '\\x00', '\\x01', '\\x00' from generate_series(1,
-          100)`;
+        select gen_random_uuid(), 'passing', '\\x00', '\\x01', '\\x00' from generate_series(1, 100)`;
     }
   })();
   const lists = await Promise.all(Array.from({ length: 4 }, () => list()));
   await churn;
-  for (const { json } of lists) {
-    const ids = new Set(json.map((item: { id: string }) => item.id));
-    assert.equal(ids.size, json.length, 'no id twice');
-    for (const id of before.keys()) assert.ok(ids.has(id));
+  for (const answer of lists) {
+    const ids = new Set(idsOf(answer));
+    assert.equal(ids.size, answer.json.length, 'no id twice');
+    assert.ok(before.every((id) => ids.has(id)));
   }
 });
 
-test('list: memory does not grow with its length', async () => {
+test('memory does not grow with the length of the list', async () => {
   await fill(5_000, 16 * 1024);
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
@@ -98,21 +120,94 @@ test('list: memory does not grow with its length', async () => {
   const before = used();
   let most = before;
   let length = 0;
+  const headers = { authorization: `Bearer ${AUTH_TOKEN}` };
   await new Promise<void>((resolve, reject) => {
-    get(
-      `${url.secrets}/api/store`,
-      { headers: { authorization: `Bearer ${AUTH_TOKEN}` } },
-      (response) => {
-        response.on('data', (chunk: Buffer) => {
-          const tenth = Math.floor(length / (10 * MIB));
-          length += chunk.length;
-          if (Math.floor(length / (10 * MIB)) > tenth) most = Math.max(most, used());
-        });
-        response.on('end', resolve).on('error', reject);
-      },
-    ).on('error', reject);
+    get(`${base}/api/store`, { headers }, (response) => {
+      response.on('end', resolve).on('error', reject);
+      response.on('data', (chunk: Buffer) => {
+        const isTenth = (length + chunk.length) % (10 * MIB) < length % (10 * MIB);
+        length += chunk.length;
+        if (isTenth) most = Math.max(most, used());
+      });
+    }).on('error', reject);
   });
   assert.ok(length > 100 * MIB, `the list had ${length} bytes`);
   // The whole list in memory would exceed its length.
   assert.ok(most - before < 60 * MIB, `it took ${Math.round((most - before) / MIB)} MiB`);
 });
+
+test('pages are sorted by id, as long as asked for, with a link to the next page', async () => {
+  const ids = await fill(5);
+  const first = await list('?limit=2');
+  assert.deepEqual(idsOf(first), ids.slice(0, 2));
+  assert.equal(nextOf(first), `/api/store?limit=2&after=${ids[1]}`);
+  const pages = [ids.slice(0, 2), ids.slice(2, 4), ids.slice(4)];
+  assert.deepEqual(await walk('/api/store?limit=2'), pages);
+  assert.deepEqual((await list(`?after=${ids[0]}`)).json, (await list()).json.slice(1));
+});
+
+for (const rows of [0, 1, 10, 11, 20]) {
+  test(`of ${rows} secrets the last page has no link, and no page is empty`, async () => {
+    const ids = await fill(rows);
+    const pages = await walk('/api/store?limit=10');
+    assert.deepEqual(pages.flat(), ids);
+    assert.equal(pages.length, Math.max(1, Math.ceil(rows / 10)));
+  });
+}
+
+test('after alone has pages of 100, and takes an id in capitals', async () => {
+  const ids = await fill(205);
+  const pages = [ids.slice(0, 100), ids.slice(100, 200), ids.slice(200)];
+  assert.deepEqual(await walk(`/api/store?after=${NIL}`), pages);
+  const capitals = ids[150]?.toUpperCase();
+  assert.deepEqual(idsOf(await list(`?after=${capitals}&limit=3`)), ids.slice(151, 154));
+});
+
+test('after accepts an id that does not exist, and continues at its position', async () => {
+  const ids = await fill(10);
+  const gone = ids[3] ?? assert.fail();
+  await remove(gone);
+  assert.deepEqual(idsOf(await list(`?limit=3&after=${gone}`)), ids.slice(4, 7));
+  await sql`delete from secrets.secrets where id = ${gone}`;
+  assert.deepEqual(idsOf(await list(`?limit=3&after=${gone}`)), ids.slice(4, 7));
+  const never = randomUUID();
+  const later = ids.filter((id) => id > never && id !== gone);
+  assert.deepEqual(idsOf(await list(`?limit=20&after=${never}`)), later);
+  const last = await list(`?limit=3&after=${LAST}`);
+  assert.deepEqual([last.status, last.text, nextOf(last)], [200, '[]', null]);
+});
+
+test('ended secrets are on no page and make none shorter', async () => {
+  const ids = await fill(18);
+  const { id, secret } = await keep('x', { max_reads: 1 });
+  await decrypt(id, secret);
+  for (const deleted of ids.slice(2, 5)) await remove(deleted);
+  await sql`update secrets.secrets set expires_at = now() - interval '1 millisecond'
+    where id in ${sql(ids.slice(5, 8))}`;
+  const left = [...ids.slice(0, 2), ...ids.slice(8)];
+  const pages = [left.slice(0, 4), left.slice(4, 8), left.slice(8)];
+  assert.deepEqual(await walk('/api/store?limit=4'), pages);
+});
+
+for (const limit of [1, 7, 100]) {
+  test(`each secret that exists throughout is listed once, ${limit} at a time`, async () => {
+    const lasting = await fill(limit === 100 ? 320 : 10 * limit);
+    const passing: string[] = [];
+    const pages = await walk(`/api/store?limit=${limit}`, async (page) => {
+      for (let count = 0; count < 3; count += 1) passing.push((await keep('passing')).id);
+      // Removes earlier ones, also the last one of the page, at which the next page starts.
+      for (const id of [passing.shift(), page.findLast((one) => passing.includes(one))])
+        if (id !== undefined) assert.equal((await remove(id)).status, 200);
+    });
+    const seen = pages.flat();
+    assert.deepEqual(seen, [...new Set(seen)].sort(), 'in order');
+    assert.deepEqual(
+      seen.filter((id) => lasting.includes(id)),
+      lasting,
+    );
+    assert.ok(
+      pages.slice(0, -1).every(({ length }) => length === limit),
+      'only the last is short',
+    );
+  });
+}

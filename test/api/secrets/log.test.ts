@@ -7,21 +7,25 @@ import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
-import { ask, AUTH_TOKEN, launch, startGatehouse, assertStatus } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
-import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
+import {
+  type SecretsClient,
+  secretsClient,
+  storedSecret,
+  wrongKey,
+} from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
-const PASSPHRASE = 'marked passphrase';
+const passphrase = 'marked passphrase';
 
 const gatehouse = await launch(['secrets'], { SHARE_PAGES: 'on' });
-const { sql, databaseUrl } = gatehouse;
-const base = gatehouse.url.secrets;
-const { keep, receipt, remove } = secretsClient(base);
+const { sql, databaseUrl, secrets: base, metrics } = gatehouse;
+const { keep, receipt, remove, decrypt } = secretsClient(base);
 
 const keyIdOf = async (id: string): Promise<string> => (await storedSecret(sql, id)).key_id;
+const output = () => gatehouse.stdout() + gatehouse.stderr();
 
-const metricsNow = async () => (await ask('GET', `${gatehouse.url.metrics}/metrics`)).text;
 /** The counts by event. */
 const countsIn = (text: string): Record<string, number> =>
   Object.fromEntries(
@@ -29,38 +33,26 @@ const countsIn = (text: string): Record<string, number> =>
       ([, event = '', count]) => [event, Number(count)],
     ),
   );
-const counts = async () => countsIn(await metricsNow());
+const counts = async () => countsIn((await ask('GET', `${metrics}/metrics`)).text);
 
-type Line = Record<string, unknown>;
-const events = (lines: readonly Line[]) =>
-  lines.filter(({ message }) =>
-    /^secret (stored|read|read failed|deleted|expired)$/.test(String(message)),
-  );
-
-/**
- * The log lines and counts that a request causes, without the request's own line and the lines of
- * the startup.
- */
+/** The log lines and counts that a request causes, without the request's own line. */
 async function traced(
-  work: (by: ReturnType<typeof secretsClient>) => Promise<unknown>,
-): Promise<{ lines: Line[]; counted: Record<string, number>; requestId: string }> {
+  work: (by: SecretsClient, headers: Record<string, string>) => Promise<unknown>,
+) {
   const requestId = randomUUID();
+  const headers = { 'x-request-id': requestId };
   const before = await counts();
   const written = gatehouse.log().length;
-  await work(secretsClient(base, { 'x-request-id': requestId }));
-  const counted: Record<string, number> = {};
-  for (const [event, count] of Object.entries(await counts())) {
-    if (count !== (before[event] ?? 0)) counted[event] = count - (before[event] ?? 0);
-  }
+  await work(secretsClient(base, headers), headers);
+  const counted = Object.entries(await counts())
+    .map(([event, count]) => [event, count - (before[event] ?? 0)] as const)
+    .filter(([, count]) => count > 0);
   const lines = gatehouse
     .log()
     .slice(written)
-    .filter(({ message }) => message !== 'request' && message !== 'server secret');
-  return {
-    lines: lines.map(({ time: _, instance: __, version: ___, ...line }) => line),
-    counted,
-    requestId,
-  };
+    .filter(({ message }) => message !== 'request' && message !== 'server secret')
+    .map(({ time: _, instance: __, version: ___, ...line }) => line);
+  return { lines, counted: Object.fromEntries(counted), requestId };
 }
 
 /** Exactly one line with exactly these members, and one count. */
@@ -71,105 +63,60 @@ function assertEvent(
   keyId: string | null,
   reason?: string,
 ): void {
-  assert.deepEqual(lines, [
-    {
-      level: 'info',
-      service: 'secrets',
-      message: `secret ${event}`,
-      secret_id: id,
-      key_id: keyId,
-      request_id: requestId,
-      ip: '127.0.0.1',
-      ...(reason === undefined ? {} : { reason }),
-    },
-  ]);
+  const ids = { secret_id: id, key_id: keyId, request_id: requestId, ip: '127.0.0.1' };
+  const about = { level: 'info', service: 'secrets', message: `secret ${event}` };
+  assert.deepEqual(lines, [{ ...about, ...ids, ...(reason === undefined ? {} : { reason }) }]);
   assert.deepEqual(counted, { [event.replace(' ', '_')]: 1 });
 }
 
-for (const [what, options] of [
-  ['', {}],
-  [' with a passphrase', { passphrase: PASSPHRASE }],
-] as const) {
-  test(`events: one line and one count for storing, reading and deleting a secret${what}`, async () => {
+for (const options of [{}, { passphrase }]) {
+  const what = 'passphrase' in options ? ' with a passphrase' : '';
+  test(`one line and one count for storing, reading and deleting a secret${what}`, async () => {
     let kept = { id: '', secret: '' };
     const creation = await traced(async (by) => {
       kept = await by.keep(TEXT, options);
     });
-    const keyId = await keyIdOf(kept.id);
+    const { id, secret } = kept;
+    const keyId = await keyIdOf(id);
     assert.match(keyId, /^[0-9a-f]{16}$/);
-    assertEvent(creation, 'stored', kept.id, keyId);
-    const read = (by: ReturnType<typeof secretsClient>) =>
-      by.decrypt(kept.id, kept.secret, what === '' ? undefined : PASSPHRASE);
-    for (let count = 0; count < 2; count += 1)
-      assertEvent(await traced(read), 'read', kept.id, keyId);
-    assertEvent(await traced((by) => by.remove(kept.id)), 'deleted', kept.id, keyId);
-    assertEvent(await traced(read), 'read failed', kept.id, keyId, 'unknown or ended');
+    assertEvent(creation, 'stored', id, keyId);
+    const read = (by: SecretsClient) => by.decrypt(id, secret, options.passphrase);
+    for (let count = 0; count < 2; count += 1) assertEvent(await traced(read), 'read', id, keyId);
+    assertEvent(await traced((by) => by.remove(id)), 'deleted', id, keyId);
+    assertEvent(await traced(read), 'read failed', id, keyId, 'unknown or ended');
   });
 }
 
-test('events: a read by a share link is recorded like any other', async () => {
+test('a read by a share link is recorded like any other', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const keyId = await keyIdOf(id);
-  const reads = [
+  for (const [key, event, reason] of [
     [wrongKey(), 'read failed', 'wrong key'],
     [secret, 'read', undefined],
-  ] as const;
-  for (const [key, event, reason] of reads) {
-    const requestId = randomUUID();
-    const found = await traced(() =>
-      ask('POST', `${base}/s/${id}`, {
-        body: { secret: key },
-        headers: { 'x-request-id': requestId },
-      }),
-    );
-    assertEvent({ ...found, requestId }, event, id, keyId, reason);
+  ] as const) {
+    const body = { secret: key };
+    const read = await traced((_, headers) => ask('POST', `${base}/s/${id}`, { body, headers }));
+    assertEvent(read, event, id, keyId, reason);
   }
 });
 
-test('events: each failed read is one line with its reason and one count', async () => {
-  const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE, max_reads: 1 });
+test('each failed read is one line with its reason and one count', async () => {
+  const { id, secret } = await keep(TEXT, { passphrase, max_reads: 1 });
   const keyId = await keyIdOf(id);
-  assertEvent(
-    await traced((by) => by.decrypt(id, wrongKey())),
-    'read failed',
-    id,
-    keyId,
-    'wrong key',
-  );
-  assertEvent(
-    await traced((by) => by.decrypt(id, 'marked-and-no-key')),
-    'read failed',
-    id,
-    keyId,
-    'malformed key',
-  );
-  assertEvent(
-    await traced((by) => by.decrypt(id, secret, 'marked and wrong')),
-    'read failed',
-    id,
-    keyId,
-    'wrong passphrase',
-  );
-  await secretsClient(base).decrypt(id, secret, PASSPHRASE);
-  assertEvent(
-    await traced((by) => by.decrypt(id, secret, PASSPHRASE)),
-    'read failed',
-    id,
-    keyId,
-    'unknown or ended',
-  );
   const unknown = randomUUID();
-  assertEvent(
-    await traced((by) => by.decrypt(unknown, wrongKey())),
-    'read failed',
-    unknown,
-    null,
-    'unknown or ended',
-  );
-  assert.equal((await receipt(id)).json.failed_reads, 4);
+  for (const [about, key, typed, reason] of [
+    [id, wrongKey(), undefined, 'wrong key'],
+    [id, 'marked-and-no-key', undefined, 'malformed key'],
+    [id, secret, 'marked and wrong', 'wrong passphrase'],
+    [unknown, wrongKey(), undefined, 'unknown or ended'],
+  ] as const) {
+    const read = await traced((by) => by.decrypt(about, key, typed));
+    assertEvent(read, 'read failed', about, about === id ? keyId : null, reason);
+  }
+  assert.equal((await receipt(id)).json.failed_reads, 3);
 });
 
-test('events: a reader that loses the last read to another one is logged', async (t) => {
+test('a reader that loses the last read to another one is logged', async (t) => {
   const rival = await startGatehouse(t, ['secrets'], databaseUrl);
   const blocker = connect(databaseUrl);
   t.after(() => blocker.end());
@@ -186,82 +133,69 @@ test('events: a reader that loses the last read to another one is logged', async
       await blocker`commit`;
       statuses = (await Promise.all(both)).map(({ status }) => status);
     });
-    assert.deepEqual([...statuses].sort(), [200, 404]);
-    if (statuses[1] === 200) continue;
-    const logged = lines.map(({ message, secret_id, key_id, reason }) => [
-      message,
-      secret_id,
-      key_id,
-      reason,
-    ]);
+    assert.deepEqual(statuses.toSorted(), [200, 404]);
     // Without a line, this reader came too late to find the row.
-    if (logged.length === 0) continue;
-    assert.deepEqual(logged, [['secret read failed', id, keyId, 'unknown or ended']]);
+    if (statuses[1] === 200 || lines.length === 0) continue;
+    const [{ message, secret_id, key_id, reason } = {}, ...more] = lines;
+    const expected = ['secret read failed', id, keyId, 'unknown or ended'];
+    assert.deepEqual([message, secret_id, key_id, reason, ...more], expected);
     return assert.deepEqual(counted, { read_failed: 1 });
   }
   assert.fail('this reader never lost');
 });
 
-test('events: no line for receipts, lists, second deletions and rejected requests', async () => {
-  const { id, secret } = await keep(TEXT, { passphrase: PASSPHRASE });
+test('no line for receipts, lists, second deletions and rejected requests', async () => {
+  const { id, secret } = await keep(TEXT, { passphrase });
   const gone = await keep(TEXT);
   await remove(gone.id);
   const { lines, counted } = await traced(async (by) => {
-    for (const answer of [
-      await by.receipt(id),
-      await by.list(),
-      await by.list('?limit=1'),
-      await by.options(),
-      await by.remove(gone.id),
-    ]) {
-      assert.equal(answer.status, 200);
-    }
-    assert.equal((await by.decrypt(id, secret)).status, 403);
-    assert.equal((await by.remove(randomUUID())).status, 404);
-    assert.equal((await by.encrypt({ password: '' })).status, 400);
-    assert.equal((await by.decrypt(id, 1)).status, 400);
-    assertStatus(
-      await ask('POST', `${base}/api/store/decrypt?id=${id}`, { body: { secret } }),
-      401,
-    );
+    const url = `${base}/api/store/decrypt?id=${id}`;
+    for (const [answer, status] of [
+      [by.receipt(id), 200],
+      [by.list(), 200],
+      [by.options(), 200],
+      [by.remove(gone.id), 200],
+      [by.decrypt(id, secret), 403],
+      [by.remove(randomUUID()), 404],
+      [by.encrypt({ password: '' }), 400],
+      [by.decrypt(id, 1), 400],
+      [ask('POST', url, { body: { secret } }), 401],
+    ] as const)
+      assert.equal((await answer).status, status);
   });
   assert.deepEqual([lines, counted], [[], {}]);
 });
 
-test('events: an expiry is one line and one count, however often housekeeping runs', async (t) => {
+test('an expiry is one line and one count, however often housekeeping runs', async (t) => {
   const housekeeping = startHousekeeping(t, databaseUrl);
   const kept = await Promise.all([1, 2, 3].map(() => keep(TEXT)));
-  const keyIds = await Promise.all(kept.map(({ id }) => keyIdOf(id)));
   const ids = kept.map(({ id }) => id).sort();
-  await sql`update secrets.secrets set expires_at = now() - interval '1 second' where id in ${sql(ids)}`;
+  const key_id = await keyIdOf(ids[0] ?? '');
+  await sql`update secrets.secrets set expires_at = now() - interval '1 second'
+    where id in ${sql(ids)}`;
   for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
   // The service's own housekeeping may expire some of them: together they log each once.
-  const lines = [...events(housekeeping.log()), ...events(gatehouse.log())].filter(
+  const lines = [...housekeeping.log(), ...gatehouse.log()].filter(
     ({ message }) => message === 'secret expired',
   );
   assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
-  for (const { time: _, instance: __, version: ___, secret_id, service: ____, ...line } of lines) {
-    assert.deepEqual(
-      line,
-      { level: 'info', message: 'secret expired', key_id: keyIds[0] },
-      String(secret_id),
-    );
+  for (const line of lines) {
+    const { time: _, instance: __, version: ___, secret_id: ____, service: _____, ...rest } = line;
+    assert.deepEqual(rest, { level: 'info', message: 'secret expired', key_id });
   }
-  assert.equal(
-    (countsIn(housekeeping.metrics()).expired ?? 0) + ((await counts()).expired ?? 0),
-    3,
-  );
+  const { expired: own = 0 } = await counts();
+  assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + own, 3);
 });
 
 test('wrong keys of every kind change only the count of failed reads', async () => {
-  const WRONG = 200;
+  const WRONG = 100;
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const other = await keep(TEXT, { max_reads: 1 });
-  const right = Buffer.from(secret, 'base64url');
-  const oneBitOff = (bit: number) =>
-    Buffer.from(
-      right.map((byte, index) => (index === bit >> 3 ? byte ^ (1 << (bit & 7)) : byte)),
-    ).toString('base64url');
+  const oneBitOff = (bit: number) => {
+    const bytes = Buffer.from(secret, 'base64url');
+    bytes[bit >> 3] = (bytes[bit >> 3] ?? 0) ^ (1 << (bit & 7));
+    return bytes.toString('base64url');
+  };
   const kinds = [
     wrongKey,
     (count: number) => oneBitOff(count % 256),
@@ -277,40 +211,37 @@ test('wrong keys of every kind change only the count of failed reads', async () 
         sql`select * from secrets.secrets where id <> ${id} order by id`,
       ]),
     );
-  const row = await storedSecret(sql, id);
-  const rest = await tables();
-  const before = await counts();
+  const before = [await storedSecret(sql, id), await tables(), await counts()] as const;
   const guesses = Array.from({ length: WRONG }, (_, at) => kinds[at % kinds.length]?.(at) ?? '');
-  const answers = await Promise.all(guesses.map((key) => secretsClient(base).decrypt(id, key)));
-  const statuses = new Set(answers.map(({ status }) => status));
-  assert.deepEqual([...statuses], [404]);
-  assert.deepEqual(await storedSecret(sql, id), { ...row, failed_reads: String(WRONG) });
-  assert.equal(await tables(), rest);
-  assert.deepEqual(await counts(), { ...before, read_failed: (before.read_failed ?? 0) + WRONG });
-  assert.equal((await receipt(id)).json.failed_reads, WRONG);
-  assert.equal((await secretsClient(base).decrypt(id, secret)).json.password, TEXT);
+  const answers = await Promise.all(guesses.map((key) => decrypt(id, key)));
+  assert.ok(answers.every(({ status }) => status === 404));
+  const [row, others, { read_failed = 0, ...more }] = before;
+  assert.deepEqual(
+    [await storedSecret(sql, id), await tables(), await counts()],
+    [
+      { ...row, failed_reads: String(WRONG) },
+      others,
+      { ...more, read_failed: read_failed + WRONG },
+    ],
+  );
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
 });
 
 test('a key that a program has put into the path is in no log line', async () => {
   const { id, secret } = await keep(TEXT);
-  await ask('GET', `${base}/s/${id}%23${secret}`);
-  await ask('GET', `${base}/s/${id}%2523${secret}`);
-  assert.ok(!(gatehouse.stdout() + gatehouse.stderr()).includes(secret));
+  for (const encoded of ['%23', '%2523']) await ask('GET', `${base}/s/${id}${encoded}${secret}`);
+  assert.ok(!output().includes(secret));
 });
 
 test('the output contains no text, key, passphrase, token or stored content', async () => {
   const { id, secret } = await keep(TEXT);
   const { blob, commitment, tag } = await storedSecret(sql, id);
-  await secretsClient(base).decrypt(id, secret);
-  const written = gatehouse.stdout() + gatehouse.stderr() + (await metricsNow());
-  const marks = [
-    'marked',
-    secret,
-    AUTH_TOKEN,
-    ...[blob, commitment, tag].flatMap((part: Buffer) => [
-      part.toString('hex'),
-      part.toString('base64url'),
-    ]),
-  ];
-  for (const mark of marks) assert.ok(!written.includes(mark), mark);
+  await decrypt(id, secret);
+  const written = output() + (await ask('GET', `${metrics}/metrics`)).text;
+  const stored = [blob, commitment, tag].flatMap((part: Buffer) => [
+    part.toString('hex'),
+    part.toString('base64url'),
+  ]);
+  for (const mark of ['marked', secret, AUTH_TOKEN, ...stored])
+    assert.ok(!written.includes(mark), mark);
 });
