@@ -1,32 +1,18 @@
 /** The middleware of embedding.md, in Express and in Fastify. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import type { Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
-import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { after, test } from 'node:test';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { start } from '../../../src/index.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { readDocument } from '../../support/documents.ts';
 import { ADMIN_PASSWORD, ask, logIn, variables } from '../../support/gatehouse.ts';
-import { runHere } from './tools.ts';
+import { listenOn } from '../../support/ports.ts';
+import { installPackages } from './tools.ts';
 
-const PACKAGES = ['express@5.3.0', 'fastify@5.12.8'];
-const directory = makeTemporary(tmpdir(), 'gatehouse-middleware');
-after(() => removeTemporary(directory));
-writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-const installed = runHere(directory, 'npm', [
-  ...['install', '--ignore-scripts', '--no-audit', '--no-fund'],
-  ...PACKAGES,
-]);
-assert.equal(installed.code, 0, installed.output);
-const load = createRequire(join(directory, 'package.json'));
-
+const load = createRequire(join(installPackages('express@5.3.0', 'fastify@5.12.8'), 'index.js'));
 const database = await createEmptyDatabase({ after });
 const gatehouse = await start({
   services: ['identity'],
@@ -55,34 +41,30 @@ const addRoute = (text: string, app: unknown, handler: unknown): void =>
 async function assertGuards(port: number) {
   const url = `http://127.0.0.1:${port}/orders`;
   const admitted = await ask('GET', url, { headers: { 'x-api-key': key } });
+  const caller = { id: user_id, scopes: ['orders:read'] };
+  assert.deepEqual([admitted.status, admitted.json], [200, caller]);
+  const { status, json, headers } = await ask('GET', url);
   assert.deepEqual(
-    [admitted.status, admitted.json],
-    [200, { id: user_id, scopes: ['orders:read'] }],
+    [status, json.error.code, headers.get('www-authenticate')],
+    [401, 'unauthorized', 'Bearer'],
   );
-  const anonymous = await ask('GET', url);
-  assert.deepEqual([anonymous.status, anonymous.json.error.code], [401, 'unauthorized']);
-  assert.equal(anonymous.headers.get('www-authenticate'), 'Bearer');
   assert.equal((await ask('GET', url, { bearer: session })).status, 403);
 }
 
+type Asked = Readonly<{ caller: unknown }>;
+
 test('Express admits who has the scope', async (t) => {
   const app = load('express')();
-  addRoute(
-    `${common}; ${ofExpress}`,
-    app,
-    (request: { caller: unknown }, response: { json(value: unknown): void }) =>
-      response.json(request.caller),
-  );
-  const server: Server = app.listen(0, '127.0.0.1');
-  t.after(() => server.close());
-  await once(server, 'listening');
-  await assertGuards((server.address() as AddressInfo).port);
+  const handler = ({ caller }: Asked, response: { json(value: unknown): void }) =>
+    response.json(caller);
+  addRoute(`${common}; ${ofExpress}`, app, handler);
+  await assertGuards(await listenOn(t, createServer(app)));
 });
 
 test('Fastify admits who has the scope', async (t) => {
   const app = load('fastify')();
   t.after(() => app.close());
-  addRoute(ofFastify, app, async (request: { caller: unknown }) => request.caller);
+  addRoute(ofFastify, app, async ({ caller }: Asked) => caller);
   await app.listen({ port: 0, host: '127.0.0.1' });
   await assertGuards(app.server.address().port);
 });
