@@ -5,13 +5,15 @@
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
-import { once } from 'node:events';
 import { join } from 'node:path';
 import { after, test, type TestFn } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
+import { listenOn } from '../../support/ports.ts';
+import { wordsOf } from '../../support/words.ts';
 import { findProgram, start } from '../programs.ts';
 import { connectMarionette } from './marionette.ts';
-import { type Browser, connectChromedriver, driveBrowser } from './webdriver.ts';
+import { type Browser, withSteps } from './steps.ts';
+import { connectChromedriver, drive } from './webdriver.ts';
 
 const IS_FIREFOX = process.env.BROWSER === 'firefox';
 
@@ -19,7 +21,7 @@ const IS_FIREFOX = process.env.BROWSER === 'firefox';
 export const INSECURE_HOST = 'gatehouse.test';
 
 /** Where names lead, with ports or without. The first that fits counts; `*` is any name. */
-export type Hosts = ReadonlyArray<readonly [from: string, to: string]>;
+type Hosts = ReadonlyArray<readonly [from: string, to: string]>;
 
 const ENVIRONMENT = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
 
@@ -32,7 +34,10 @@ export async function startBrowser(
   hosts: Hosts = [[INSECURE_HOST, '127.0.0.1']],
   pin = '',
 ): Promise<Browser> {
-  return driveBrowser(await (IS_FIREFOX ? startFirefox(hosts) : startChromium(hosts, pin)));
+  const to = await (IS_FIREFOX ? startFirefox(hosts) : startChromium(hosts, pin));
+  const browser = withSteps(drive(to));
+  await browser.setViewport(1_280, 900);
+  return browser;
 }
 
 /**
@@ -46,52 +51,45 @@ export function testsExcept(chromiumOnly: ReadonlyArray<readonly [names: RegExp,
   };
 }
 
+/** Starts a program as an ordinary user, and waits until it answers at a path. @returns its port */
+async function startAnswering(
+  name: string,
+  path: string,
+  words: (port: number, directory: string) => readonly string[],
+): Promise<number> {
+  const { port } = await start(
+    { after },
+    {
+      name,
+      unprivileged: true,
+      prepare: (directory, port) => ({
+        command: [findProgram(name) ?? name, ...words(port, directory)],
+        env: { ...ENVIRONMENT, TMPDIR: directory },
+      }),
+      isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}${path}`)).status === 200,
+    },
+  );
+  return port;
+}
+
+/** It loads only our own pages. Containers often lack sandbox support and have little shared memory. */
+const FLAGS = wordsOf(`
+  --headless=new --no-sandbox --disable-dev-shm-usage --disable-gpu --no-first-run
+  --disable-background-networking --disable-breakpad --lang=en-GB
+`);
+
 async function startChromium(hosts: Hosts, pin: string) {
   // Started here and not by chromedriver, which leaves its browser running when it is stopped.
-  const chromium = await start(
-    { after },
-    {
-      name: 'chromium',
-      unprivileged: true,
-      prepare: (directory, port) => ({
-        command: [
-          findProgram('chromium') ?? 'chromium',
-          '--headless=new',
-          `--remote-debugging-port=${port}`,
-          `--user-data-dir=${join(directory, 'profile')}`,
-          // It loads only our own pages. Containers often lack sandbox support and have little
-          // shared memory.
-          '--no-sandbox',
-          '--disable-dev-shm-usage',
-          '--disable-gpu',
-          '--no-first-run',
-          '--disable-background-networking',
-          '--disable-breakpad',
-          `--host-resolver-rules=${hosts.map(([from, to]) => `MAP ${from} ${to}`).join()}`,
-          `--ignore-certificate-errors-spki-list=${pin}`,
-          '--lang=en-GB',
-          'about:blank',
-        ],
-        env: { ...ENVIRONMENT, TMPDIR: directory },
-      }),
-      isReady: async (port) =>
-        (await ask('GET', `http://127.0.0.1:${port}/json/version`)).status === 200,
-    },
-  );
-  const driver = await start(
-    { after },
-    {
-      name: 'chromedriver',
-      unprivileged: true,
-      prepare: (directory, port) => ({
-        command: [findProgram('chromedriver') ?? 'chromedriver', `--port=${port}`],
-        env: { ...ENVIRONMENT, TMPDIR: directory },
-      }),
-      isReady: async (port) =>
-        (await ask('GET', `http://127.0.0.1:${port}/status`)).json?.value?.ready === true,
-    },
-  );
-  return connectChromedriver(`http://127.0.0.1:${driver.port}`, `127.0.0.1:${chromium.port}`);
+  const chromium = await startAnswering('chromium', '/json/version', (port, directory) => [
+    ...FLAGS,
+    `--remote-debugging-port=${port}`,
+    `--user-data-dir=${join(directory, 'profile')}`,
+    `--host-resolver-rules=${hosts.map(([from, to]) => `MAP ${from} ${to}`).join()}`,
+    `--ignore-certificate-errors-spki-list=${pin}`,
+    'about:blank',
+  ]);
+  const driver = await startAnswering('chromedriver', '/status', (port) => [`--port=${port}`]);
+  return connectChromedriver(`http://127.0.0.1:${driver}`, `127.0.0.1:${chromium}`);
 }
 
 const preferencesOf = (hosts: Hosts, proxy: number) => ({
@@ -109,21 +107,16 @@ const preferencesOf = (hosts: Hosts, proxy: number) => ({
   // Reading the clipboard asks for no permission.
   'dom.events.testing.asyncClipboard': true,
   'browser.download.folderList': 2,
-  'browser.aboutConfig.showWarning': false,
-  'browser.shell.checkDefaultBrowser': false,
   'browser.startup.page': 0,
   'datareporting.policy.dataSubmissionEnabled': false,
-  'toolkit.telemetry.reportingpolicy.firstRun': false,
   'app.update.enabled': false,
-  'media.gmp-manager.updateEnabled': false,
   'network.captive-portal-service.enabled': false,
   'network.connectivity-service.enabled': false,
   'intl.accept_languages': 'en-GB,en',
 });
 
 async function startFirefox(hosts: Hosts) {
-  const proxy = await startProxy(hosts);
-  const preferences = preferencesOf(hosts, proxy);
+  const preferences = preferencesOf(hosts, await startProxy(hosts));
   const { port } = await start(
     { after },
     {
@@ -134,23 +127,11 @@ async function startFirefox(hosts: Hosts) {
           ([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`,
         );
         writeFileSync(join(directory, 'user.js'), lines.join(''));
+        // System access is for scripts in its own process, as those that read all cookies.
+        const words = '--headless --marionette --remote-allow-system-access --no-remote --profile';
         return {
-          command: [
-            findProgram('firefox-esr') ?? 'firefox',
-            '--headless',
-            '--marionette',
-            // For scripts in its own process, as those that read cookies of all addresses.
-            '--remote-allow-system-access',
-            '--no-remote',
-            '--profile',
-            directory,
-          ],
-          env: {
-            ...ENVIRONMENT,
-            TMPDIR: directory,
-            LANG: 'en_GB.UTF-8',
-            MOZ_CRASHREPORTER_DISABLE: '1',
-          },
+          command: [findProgram('firefox-esr') ?? 'firefox', ...wordsOf(words), directory],
+          env: { ...ENVIRONMENT, TMPDIR: directory, MOZ_CRASHREPORTER_DISABLE: '1' },
         };
       },
     },
@@ -173,16 +154,8 @@ async function startProxy(hosts: Hosts): Promise<number> {
       upstream.write(head);
       upstream.pipe(client).pipe(upstream);
     });
-    const end = () => {
-      upstream.destroy();
-      client.destroy();
-    };
-    upstream.on('error', end);
-    client.on('error', end);
+    upstream.on('error', () => client.destroy());
+    client.on('error', () => upstream.destroy());
   });
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  server.unref();
-  const address = server.address();
-  return typeof address === 'object' && address !== null ? address.port : 0;
+  return listenOn({ after }, server);
 }

@@ -1,81 +1,82 @@
-/** What the tests of the inbox page do with it. */
+/** The inbox page in a real browser, and what its tests do with it. */
 import { after } from 'node:test';
-import { type Inbox, openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
-import { openPage } from './setup.ts';
-import { type Browser, KEYS } from './webdriver.ts';
-
-/** New events are not delivered: only a redelivery is. */
-export const openHeldInbox = (): Promise<Inbox> =>
-  openInbox(
-    { after },
-    {
-      INBOX_PAGE: 'on',
-      WEBHOOK_COMMAND: JSON.stringify([process.execPath, '-e', 'console.log("taken over")']),
-      WEBHOOK_EVENTS: 'none',
-    },
-  );
+import { describeTarget } from '../../../src/webhook/target.ts';
+import { untilSql } from '../../support/connections.ts';
+import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { startBrowser } from './browsers.ts';
+import { checkAfterEach } from './setup.ts';
+import { KEYS } from './webdriver.ts';
 
 export const BODY = `{\n  "event": "push",\n  "data": { "page_id": "<b>not markup</b> 名前", "it's": "a 'quote' $HOME \`id\` \\\\" },
   "n": 12345678901234567890, "list": [1.50, null]\n}`;
-
-/** An event of which every attempt has failed. @returns its id */
-export const putDead = ({ put }: Pick<Inbox, 'put'>): Promise<string> =>
-  put({
-    event: 'push',
-    source: 'github',
-    status: 'dead',
-    attempts: 3,
-    deliveryId: 'msg_dead',
-    body: BODY,
-    age: 20,
-    errors: [
-      'the target answered 500',
-      'the target answered 502',
-      `the target answered ${'x'.repeat(200)}`,
-    ],
-  });
-
 export const ROWS = '[...document.querySelectorAll("#rows tr")]';
 
-export interface InboxPage {
-  readonly url: string;
-  /** The text of each row. */
-  listed(): Promise<string[]>;
-  untilRows(count: number): Promise<void>;
-  untilListed(text: string): Promise<void>;
-  untilText(id: string, pattern: RegExp): Promise<void>;
-  /** Opens the page with this query, and enters the token. */
-  list(search?: string, token?: string): Promise<void>;
-  /** Opens the list, and waits for its rows. */
-  listRows(search?: string): Promise<void>;
-  /** Opens an event, and waits for it. */
-  show(id: string): Promise<void>;
-}
+const COMMAND = [process.execPath, '-e', 'console.log("taken over")'] as const;
+/** As the service names it. */
+export const TARGET = describeTarget({ command: COMMAND }).key;
 
-export function drivePage(inbox: Pick<Inbox, 'url'>, browser: Browser): InboxPage {
-  const url = inbox.url.replace('127.0.0.1', 'localhost');
-  const page: InboxPage = {
-    url,
-    listed: () => browser.run(`return ${ROWS}.map((row) => row.innerText.replace(/\\s+/g, ' '))`),
-    untilRows: (count) => browser.until(`${ROWS}.length === ${count}`),
-    untilListed: (text) =>
-      browser.until(`${ROWS}.some((row) => row.innerText.includes(${JSON.stringify(text)}))`),
-    untilText: (id, pattern) =>
-      browser.until(`${pattern}.test(document.getElementById('${id}').innerText)`),
-    async list(search = '', token = OPERATOR_TOKEN) {
-      await openPage(browser, `${url}/inbox${search}`);
-      await browser.fill('token', token);
-      await browser.press(KEYS.Enter);
+/**
+ * New events are not delivered: only a redelivery is. Call at the top level of a test file.
+ */
+export async function openInboxPage(settings: Readonly<Record<string, string>> = {}) {
+  const inbox = await openInbox(
+    { after },
+    {
+      INBOX_PAGE: 'on',
+      WEBHOOK_COMMAND: JSON.stringify(COMMAND),
+      WEBHOOK_EVENTS: 'none',
+      ...settings,
     },
-    async listRows(search = '') {
-      await page.list(search);
-      await page.untilText('status', /listed/);
+  );
+  const browser = await startBrowser();
+  checkAfterEach(browser);
+  const url = inbox.url.replace('127.0.0.1', 'localhost');
+  const untilRows = (count: number) => browser.until(`${ROWS}.length === ${count}`);
+  /** Opens the page with this query, and enters the token. */
+  const list = async (search = '', token = OPERATOR_TOKEN) => {
+    await browser.load(`${url}/inbox${search}`);
+    await browser.fill('token', token);
+    await browser.press(KEYS.Enter);
+  };
+  return {
+    ...inbox,
+    browser,
+    url,
+    list,
+    untilRows,
+    /** The text of each row. */
+    listed: (): Promise<string[]> =>
+      browser.run(`return ${ROWS}.map((row) => row.innerText.replace(/\\s+/g, ' '))`),
+    untilListed: (text: string) =>
+      browser.until(`${ROWS}.some((row) => row.innerText.includes(${JSON.stringify(text)}))`),
+    /** Opens the list, and waits for its rows. */
+    async listRows(search: string, count: number): Promise<void> {
+      await list(search);
+      await untilRows(count);
       await browser.run('document.getElementById("overview").open = true');
     },
-    async show(id) {
-      await page.list(`?id=${id}`);
+    /** Opens an event, and waits for it. */
+    async show(id: string): Promise<void> {
+      await list(`?id=${id}`);
       await browser.until('document.querySelectorAll("#facts dd").length > 0');
     },
+    /** An event of which every attempt has failed. @returns its id */
+    putDead: () =>
+      inbox.put({
+        event: 'push',
+        source: 'github',
+        status: 'dead',
+        attempts: 3,
+        deliveryId: 'msg_dead',
+        body: BODY,
+        age: 20,
+        errors: [500, 502, 504].map((status) => `the target answered ${status}`),
+      }),
+    untilNoAttempt: () =>
+      untilSql(
+        async () =>
+          (await inbox.sql`select from webhook.work where lease is not null`).length === 0,
+        'no attempt',
+      ),
   };
-  return page;
 }

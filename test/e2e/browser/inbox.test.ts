@@ -1,237 +1,209 @@
-/** The inbox page in a real Chromium: what an operator sees, of which events. */
+/** The inbox page in a real browser: what an operator sees, of which events. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { OPERATOR_TOKEN } from '../../support/inbox.ts';
-import { startBrowser } from './browsers.ts';
-import { setViewport } from './accessibility.ts';
-import { BODY, drivePage, openHeldInbox, putDead, ROWS } from './inbox-page.ts';
-import { checkAfterEach, focused, openPage } from './setup.ts';
+import { checkPage } from './accessibility.ts';
+import { BODY, openInboxPage, ROWS, TARGET } from './inbox-page.ts';
 
-const inbox = await openHeldInbox();
-const { put, send, sql } = inbox;
-const browser = await startBrowser();
-const { list, listed, listRows, show, untilListed, untilRows, untilText, url } = drivePage(
-  inbox,
-  browser,
-);
-await setViewport(browser, 'desktop');
+const inbox = await openInboxPage({ SITE_NAME: 'Example Ltd' });
+const { browser, list, listed, listRows, put, send, show, sql, untilListed, untilRows, url } =
+  inbox;
+await browser.open(`${url}/inbox`);
+await browser.grantPermission('clipboard-read');
 
 const LONG = `order.${'a-very-long-name-'.repeat(12)}`;
-const dead = await putDead(inbox);
+const HOSTILE = '<img src=x onerror=alert(1)>';
+const dead = await inbox.putDead();
 await sql`
   update webhook.failures set duration_ms = 1234, answer_status = 500, answer = '<i>oops</i>'
   where event_id = ${dead} and attempt = 2`;
-const hostile = await put({
-  event: '<img src=x onerror=alert(1)>',
-  status: 'done',
-  attempts: 1,
-  age: 30,
-});
-await put({ event: LONG, status: 'waiting', attempts: 1, age: 10, errors: ['was busy'] });
+const once = { attempts: 1 } as const;
+const hostile = await put({ ...once, event: HOSTILE, status: 'done', age: 30, body: 'a=x&b=y' });
+const waiting = await put({ ...once, event: LONG, status: 'waiting', age: 10, errors: ['busy'] });
 for (let i = 0; i < 60; i += 1)
-  await put({ event: 'page.updated', status: 'skipped', age: 100 + i * 3 });
-
-checkAfterEach(browser);
+  await put({ event: 'page.updated', status: 'skipped', age: 2_000 + i * 10 });
+/** Those of the last minutes. */
+const RECENT = '?age=15m';
 
 const query = async () => new URL(await browser.address()).search;
+const textOf = (selector: string) =>
+  browser.run(`return document.querySelector('${selector}').textContent`);
+const clipboard = (): Promise<string> => browser.runAsync('return navigator.clipboard.readText()');
+const removeEvents = (...events: string[]) =>
+  sql`delete from webhook.events where event in ${sql(events)}`;
 
-test('a link to an event that was cut says so, and offers nothing to redeliver', async () => {
-  const cut = /^The address of this event is incomplete or wrong\./;
-  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
-  for (const [id, problem] of [
-    [dead.slice(0, -1), cut],
-    ['x', cut],
-    [randomUUID(), unknown],
+test('a token that is missing, wrong or of a sender is reported at its field', async () => {
+  await browser.load(`${url}/inbox`);
+  assert.equal(await browser.run('return document.forms.signin.checkValidity()'), false);
+  for (const [token, message] of [
+    ['wrong', /^This operator token is not valid:/],
+    [WEBHOOK_TOKEN, /^This is the token of a sender\./],
   ] as const) {
-    await list(`?id=${id}`);
-    await untilText('one-problem', problem);
-    assert.equal(await browser.isVisible('found'), false);
+    await list('', token);
+    await browser.untilText('token-error', message);
+    assert.deepEqual([await browser.focused(), await browser.isVisible('list')], ['token', false]);
   }
+  await checkPage(browser, 'inbox-signin');
+  await browser.setOffline(true);
+  await browser.fill('token', OPERATOR_TOKEN);
+  await browser.click('open');
+  await browser.untilText('token-error', /did not answer/);
+  await browser.setOffline(false);
+  await browser.click('open');
+  await untilRows(50);
+});
+
+test('a token that is revoked while the page is open leads back to the sign-in', async () => {
+  await listRows(RECENT, 3);
+  await sql`update webhook.tokens set revoked_at = now() where role = 'operator'`;
+  await browser.untilVisible('signin');
+  await browser.untilText('token-error', /^This operator token is not valid:/);
+  await sql`update webhook.tokens set revoked_at = null where role = 'operator'`;
 });
 
 test('events are listed newest first, 50 at a time, to the last', async () => {
-  await listRows();
-  await untilRows(50);
+  await listRows('', 50);
   const [first = '', second = '', third = ''] = await listed();
-  assert.ok(
-    first.includes(LONG) &&
-      first.includes('waiting') &&
-      first.includes('was busy') &&
-      /next in/.test(first),
-  );
+  assert.match(first, new RegExp(`${LONG} waiting busy 1 attempt next in`));
   assert.match(
     second,
-    /ago push dead the target answered x+ 3 attempts Redeliver github msg_dead first/,
+    /ago push dead the target answered 504 3 attempts Redeliver github msg_dead first/,
   );
   assert.match(third, /<img src=x onerror=alert\(1\)> done 1 attempt generic/);
   await browser.click('more');
   await untilRows(63);
   assert.equal(await browser.isVisible('more'), false);
   assert.equal(await browser.run(`return new Set(${ROWS}.map((row) => row.dataset.id)).size`), 63);
-  assert.match(
-    await browser.text('statuses'),
+  await browser.untilText(
+    'statuses',
     /waiting\s+1\s+dead\s+1\s+done\s+1\s+skipped\s+60\s+stored\s+0/,
   );
-  assert.match(
-    await browser.run('return document.getElementById("chart").getAttribute("aria-label")'),
-    /^63 events received and 1 dead in the last hour\.$/,
-  );
+  await browser.untilText('chart-text', /^63 events received and 1 dead in the last hour\./);
   await browser.run('document.getElementById("span-day").click()');
   await browser.until('document.querySelectorAll("#chart g").length === 24');
 });
 
-const FILTERS: ReadonlyArray<readonly [id: string, value: string, search: string, count: number]> =
-  [
-    ['by-text', '<b>not', '?text=%3Cb%3Enot', 1],
-    ['by-event', 'page.*', '?event=page.*', 50],
-    ['by-delivery', 'msg_dead', '?delivery_id=msg_dead', 1],
-    ['by-source', 'github', '?source=github', 1],
-    ['by-age', '15m', '?age=15m', 50],
-    ['by-event', 'no such name', '?event=no+such+name', 0],
-  ];
-for (const [id, value, search, count] of FILTERS) {
-  test(`the filter ${id} applies at once, is in the address, and survives a reload`, async () => {
-    await listRows();
-    const type = await browser.run('return document.getElementById(arguments[0]).tagName', id);
-    if (type === 'INPUT') await browser.fill(id, value);
-    else
-      await browser.run(
-        `const field = document.getElementById(arguments[0]);
-      field.value = arguments[1]; field.dispatchEvent(new Event('input'))`,
-        id,
-        value,
-      );
+const FILTERS = [
+  ['by-text', '<b>not', '?text=%3Cb%3Enot', 1],
+  ['by-event', 'page.*', '?event=page.*', 50],
+  ['by-delivery', 'msg_dead', '?delivery_id=msg_dead', 1],
+  ['by-source', 'github', '?source=github', 1],
+  ['by-age', '15m', RECENT, 3],
+  ['by-event', 'no such name', '?event=no+such+name', 0],
+] as const;
+test('a filter applies at once, is in the address, and survives a reload', async () => {
+  await listRows('', 50);
+  for (const [id, value, search, count] of FILTERS) {
+    await browser.run(
+      `const [id, value] = arguments;
+      Object.assign(document.getElementById(id), { value }).dispatchEvent(new Event('input'));`,
+      id,
+      value,
+    );
     await browser.until(`location.search === ${JSON.stringify(search)}`);
     await untilRows(count);
-    await listRows(search);
-    await untilRows(count);
-    assert.equal(await browser.isVisible('empty'), count === 0);
+    await listRows(search, count);
+    await browser.until(`document.getElementById('empty').hidden === ${count > 0}`);
+    if (id === 'by-age' || count === 0) await checkPage(browser, `inbox-${count}`);
     await browser.click('clear');
     await untilRows(50);
-    assert.equal(await query(), '');
-    assert.equal(await focused(browser), 'by-text');
-  });
-}
+    assert.deepEqual([await query(), await browser.focused()], ['', 'by-text']);
+  }
+});
 
-test('the view and an event have addresses; Back and Forward lead through them', async () => {
-  await listRows('?status=dead');
-  await untilRows(1);
-  assert.equal(
-    await browser.run('return document.getElementById("status-dead").ariaPressed'),
-    'true',
-  );
+test('the view and an event have addresses; Back leads through them', async () => {
+  await listRows('?status=dead', 1);
   await browser.clickOn('#rows a');
   await browser.untilVisible('one');
   assert.equal(await query(), `?status=dead&id=${dead}`);
-  assert.equal(await focused(browser), 'one-heading');
+  assert.equal(await browser.focused(), 'one-heading');
   await browser.back();
   await browser.untilVisible('list');
-  assert.equal(await query(), '?status=dead');
   await untilRows(1);
-  assert.ok(!(await browser.address()).includes(OPERATOR_TOKEN));
+  assert.equal(await browser.address(), `${url}/inbox?status=dead`);
 });
 
-test('a missing, wrong or sender token is reported at its field', async () => {
-  await openPage(browser, `${url}/inbox`);
-  await browser.click('open');
-  assert.equal(
-    await browser.run('return document.getElementById("signin").checkValidity()'),
-    false,
-  );
-  const messages = [
-    ['wrong', /^This operator token is not valid:/],
-    [WEBHOOK_TOKEN, /^This is the token of a sender\./],
-  ] as const;
-  for (const [token, message] of messages) {
-    await list('', token);
-    await untilText('token-error', message);
-    assert.equal(await focused(browser), 'token');
-    assert.equal(await browser.isVisible('list'), false);
+test('a link to an event that was cut, is unknown or was removed says so', async () => {
+  const cut = /^The address of this event is incomplete or wrong\./;
+  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
+  for (const [id, problem] of [
+    [dead.slice(0, -1), cut],
+    [randomUUID(), unknown],
+  ] as const) {
+    await list(`?id=${id}`);
+    await browser.untilText('one-problem', problem);
+    assert.equal(await browser.isVisible('found'), false);
   }
-  await browser.fill('token', OPERATOR_TOKEN);
-  await browser.click('open');
-  await untilRows(50);
-});
-
-test('a token that is revoked while the page is open leads back to the sign-in', async () => {
-  await listRows();
-  await sql`update webhook.tokens set revoked_at = now() where role = 'operator'`;
-  await browser.untilVisible('signin');
-  await untilText(
-    'token-error',
-    /^This operator token is not valid: it is mistyped, revoked or replaced\.$/,
-  );
-  await sql`update webhook.tokens set revoked_at = null where role = 'operator'`;
+  await show(await put({ event: 'gone soon', age: 15 }));
+  await removeEvents('gone soon');
+  await browser.untilText('one-problem', unknown);
 });
 
 test('an event shows its body, headers, and each attempt with its answer', async () => {
   await show(dead);
   const json = await browser.text('json');
-  for (const text of [
-    '"page_id": "<b>not markup</b> 名前"',
-    '12345678901234567890',
-    '1.50',
-    'null',
-  ]) {
-    assert.ok(json.includes(text), `${text} in ${json}`);
-  }
-  await browser.run('document.getElementById("form-raw").click()');
-  assert.equal(await browser.run('return document.getElementById("raw").textContent'), BODY);
+  const members = ['"page_id": "<b>not markup</b> 名前"', '12345678901234567890', '1.50', 'null'];
+  for (const text of members) assert.ok(json.includes(text), `${text} in ${json}`);
   const facts = await browser.text('facts');
   for (const fact of ['github', dead, 'msg_dead', '192.0.2.7', 'first'])
     assert.ok(facts.includes(fact), fact);
   assert.match(await browser.text('headers'), /user-agent\s+a test/);
-  await untilText(
-    'schedule',
-    /^At most 13 attempts\. Failed attempts are repeated after 5s, 30s, 2m, .*, 1d\.$/,
-  );
-  const attempts = await browser.text('attempts');
+  await browser.untilText('schedule', /^At most 13 attempts\. Failed .* after 5s, 30s, .*, 1d\.$/);
   assert.match(
-    attempts,
+    await browser.text('attempts'),
     /Attempt 1[\s\S]*answered 500[\s\S]*Attempt 2[\s\S]*1\.2 s[\s\S]*status 500[\s\S]*Attempt 3/,
   );
-  assert.equal(
-    await browser.run('return document.querySelector("#attempts pre").textContent'),
-    '<i>oops</i>',
-  );
+  assert.equal(await textOf('#attempts pre'), '<i>oops</i>');
+  await checkPage(browser, 'inbox-event');
+  await browser.run('document.getElementById("form-raw").click()');
+  assert.equal(await textOf('#raw'), BODY);
+  // What is no JSON is shown as it is.
   await show(hostile);
-  await untilText('one-heading', /^<img src=x onerror=alert\(1\)>$/);
-});
-
-test('an event that was removed meanwhile is reported', async () => {
-  const id = await put({ event: 'gone soon', age: 15 });
-  await show(id);
-  await sql`delete from webhook.events where id = ${id}`;
-  await untilText('one-problem', /no event with this id, or it is no longer kept/);
+  await browser.untilText('one-heading', /^<img src=x onerror=alert\(1\)>$/);
+  assert.equal(await browser.text('raw'), 'a=x&b=y');
 });
 
 test('the body can be copied as curl, and a shell sends the same bytes', async () => {
-  await browser.open(`${url}/inbox`);
-  await browser.grantPermission('clipboard-read');
-  await browser.grantPermission('clipboard-write');
   await show(dead);
   await browser.click('copy-curl');
-  await untilText('copy-curl', /^Copied$/);
-  const command: string = await browser.runAsync('return navigator.clipboard.readText()');
+  await browser.untilText('copy-curl', /^Copied$/);
+  const command = await clipboard();
   assert.match(command, /^curl "\$\{URL:-localhost:3000\}"/);
   // A stand-in for curl that prints its last argument.
   const script = `curl() { for last; do :; done; printf %s "$last"; }\n${command}`;
   assert.equal(execFileSync('sh', ['-c', script], { encoding: 'utf8' }), BODY);
   await browser.click('copy-link');
-  await untilText('copy-link', /^Copied$/);
-  assert.equal(
-    await browser.runAsync('return navigator.clipboard.readText()'),
-    `${url}/inbox?id=${dead}`,
-  );
+  await browser.untilText('copy-link', /^Copied$/);
+  assert.equal(await clipboard(), `${url}/inbox?id=${dead}`);
+
+  await browser.run('navigator.clipboard.writeText = async () => { throw new Error("denied"); }');
+  await browser.click('copy-body');
+  await browser.untilVisible('by-hand-text');
+  assert.equal(await browser.value('by-hand-text'), BODY);
+  await checkPage(browser, 'inbox-copy-by-hand');
+});
+
+test('what delivery waits for is said: the next attempt, a pause, a target that fails', async () => {
+  await show(waiting);
+  await browser.untilText('one-state', /^Next: attempt 2/);
+  await sql`insert into webhook.pause (paused_by) values ('command')`;
+  await browser.untilText('one-state', /paused/);
+  await sql`
+    insert into webhook.failing_targets (target, failures, failing_since, probe_at)
+    values (${TARGET}, 12, now() - interval '10 minutes', now() + interval '50 seconds')`;
+  await listRows(RECENT, 3);
+  await browser.untilText('held', /paused since .* on the command line.*The next probe is/);
+  await checkPage(browser, 'inbox-held');
+  await sql`delete from webhook.pause`;
+  await sql`delete from webhook.failing_targets`;
 });
 
 test('rows change in place, new ones appear once, and the focus stays', async () => {
   const id = await put({ event: 'changes', status: 'waiting', attempts: 1, age: 5 });
-  await listRows();
-  await untilListed('changes');
+  await listRows(RECENT, 4);
   await browser.run(
     `${ROWS}.find((row) => row.innerText.includes('changes')).querySelector('a').focus()`,
   );
@@ -239,34 +211,74 @@ test('rows change in place, new ones appear once, and the focus stays', async ()
     with removed as (delete from webhook.work where event_id = ${id} returning event_id)
     insert into webhook.outcomes (event_id, status, attempts)
     select event_id, 'dead', 2 from removed`;
-  await browser.until(
-    `${ROWS}.some((row) => /changes\\s+dead\\s+2 attempts/.test(row.innerText.replace(/\\s+/g, ' ')))`,
-  );
-  assert.equal(await browser.run('return document.activeElement.innerText'), 'changes');
-  for (const name of ['live one', 'a line\u2028separator', 'live two']) await send(name);
+  await browser.until(`${ROWS}.some((row) => /changes\\s+dead\\s+2 attempts/.test(row.innerText))`);
+  const focusedText = () => browser.run('return document.activeElement.innerText');
+  assert.equal(await focusedText(), 'changes');
+  const names = ['live one', 'a line\u2028separator', 'live two'];
+  for (const name of names) await send(name);
   await untilListed('live two');
   const rows = await listed();
-  for (const name of ['live one', 'separator', 'live two']) {
-    assert.equal(rows.filter((row) => row.includes(name)).length, 1, name);
-  }
-  assert.ok(
-    rows.findIndex((row) => row.includes('live two')) <
-      rows.findIndex((row) => row.includes('live one')),
-  );
-  assert.equal(await browser.run('return document.activeElement.innerText'), 'changes');
-  await sql`delete from webhook.events where event in ('changes', 'live one', 'live two') or event like 'a line%'`;
+  const at = (name: string) => rows.flatMap((row, index) => (row.includes(name) ? [index] : []));
+  assert.deepEqual(['live two', 'separator', 'live one'].map(at), [[0], [1], [2]]);
+  assert.equal(await focusedText(), 'changes');
+  await removeEvents('changes', ...names);
 });
 
 test('a reader further down is not disturbed: new events wait behind a button', async () => {
-  await listRows();
-  await untilRows(50);
+  await listRows('', 50);
   await browser.run('scrollTo(0, document.body.scrollHeight)');
-  const before = await listed();
-  const id = await send('new above');
+  const names = async () => (await listed()).map((row) => row.replace(/\S+ \S+ ago|now/, ''));
+  const before = await names();
+  await send('new above');
   await browser.untilVisible('newer');
-  const names = (rows: string[]) => rows.map((row) => row.replace(/\S+ \S+ ago|now/, ''));
-  assert.deepEqual(names(await listed()), names(before));
+  assert.deepEqual(await names(), before);
   await browser.click('newer');
   await untilListed('new above');
-  await sql`delete from webhook.events where id = ${id}`;
+  await removeEvents('new above');
+});
+
+test('of 300 events between two refreshes each is shown, none stays stale, and the page does not grow', async () => {
+  await listRows('', 50);
+  await browser.run(`
+    const rows = document.getElementById('rows');
+    window.seen = new Set();
+    new MutationObserver(() => {
+      for (const { children } of rows.children) seen.add(children[2].textContent);
+    }).observe(rows, { childList: true });`);
+  await sql`
+    with new as (
+      insert into webhook.events (id, token_id, event, body)
+      select gen_random_uuid(), (select token_id from webhook.events limit 1), 'live ' || n, ''
+      from generate_series(1, 300) n
+      returning id, token_id, received_at
+    )
+    insert into webhook.work (event_id, token_id, received_at, due_at)
+    select id, token_id, received_at, now() + interval '1 hour' from new`;
+  await browser.until('[...seen].filter((name) => name.startsWith("live")).length === 300');
+  await untilRows(50);
+  await sql`
+    with ended as (
+      delete from webhook.work where event_id <> ${waiting} returning event_id
+    )
+    insert into webhook.outcomes (event_id, status, attempts) select event_id, 'done', 1 from ended`;
+  await browser.until(`${ROWS}.every((row) => row.innerText.includes('done'))`);
+  const newest = await sql<Array<{ id: string }>>`
+    select id from webhook.events order by received_at desc, id desc limit 50`;
+  assert.deepEqual(
+    await browser.run(`return ${ROWS}.map((row) => row.dataset.id)`),
+    newest.map(({ id }) => id),
+  );
+  await sql`delete from webhook.events where event like 'live %'`;
+});
+
+test('the oldest of 10,000 events is found by its text', async () => {
+  await sql`
+    insert into webhook.events (id, token_id, event, body, received_at)
+    select gen_random_uuid(), (select token_id from webhook.events limit 1), 'stored',
+      convert_to('{"n":"' || n || '"}', 'UTF8'), now() - interval '1 hour' - n * interval '1 s'
+    from generate_series(1, 10000) n`;
+  await listRows('', 50);
+  await browser.fill('by-text', '"n":"10000"');
+  await untilRows(1);
+  await removeEvents('stored');
 });

@@ -6,28 +6,22 @@ import { install, ROOT_MAY } from '../packages.ts';
 import { findProgram } from '../programs.ts';
 import { runMain, SetupError } from '../../../scripts/setup-error.ts';
 
-/** Each program with its package in Debian and Ubuntu, and its name for other systems. */
-const NEEDED = [
-  ['chromium', 'chromium', 'Chromium'],
-  ['chromedriver', 'chromium-driver', 'chromedriver of the same version'],
-  ['zbarimg', 'zbar-tools', 'zbarimg (zbar)'],
-] as const;
-
-/** For BROWSER=firefox. */
-const FIREFOX = ['firefox-esr', 'firefox-esr', 'Firefox'] as const;
+/** The package of each program in Debian and Ubuntu. */
+const PACKAGES = {
+  chromium: 'chromium',
+  chromedriver: 'chromium-driver',
+  zbarimg: 'zbar-tools',
+  ...(process.env.BROWSER === 'firefox' ? { 'firefox-esr': 'firefox-esr' } : {}),
+};
 
 async function main(): Promise<number> {
-  const needed = process.env.BROWSER === 'firefox' ? [...NEEDED, FIREFOX] : NEEDED;
-  const isMissing = ([program]: (typeof needed)[number]) => !findProgram(program);
-  const missing = needed.filter(isMissing);
-  const [first, ...more] = missing.map(([, name]) => name);
+  const missing = () => Object.entries(PACKAGES).filter(([program]) => !findProgram(program));
+  const [first, ...more] = missing().map(([, name]) => name);
   if (first !== undefined) install('chromium', first, ...more);
-  const still = missing.filter(isMissing).map(([, , name]) => name);
+  const still = missing().map(([program]) => program);
   if (still.length === 0) return 0;
-  const names = still.join(' and ');
-  throw new SetupError(
-    `make e2e NAME=browser needs ${names}: install it from your system's packages${ROOT_MAY}`,
-  );
+  const advice = `install it from your system's packages${ROOT_MAY}`;
+  throw new SetupError(`make e2e NAME=browser needs ${still.join(' and ')}: ${advice}`);
 }
 
 await runMain(main);

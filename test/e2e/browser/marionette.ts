@@ -6,36 +6,21 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import type { Connection, Devices } from './webdriver.ts';
 
-/** WebDriver's method and path with the command of Marionette, and the names of its parameters. */
-const COMMANDS: ReadonlyArray<readonly [path: RegExp, command: string, ...names: string[]]> = [
-  [/^POST \/url$/, 'WebDriver:Navigate'],
-  [/^GET \/url$/, 'WebDriver:GetCurrentURL'],
-  [/^POST \/refresh$/, 'WebDriver:Refresh'],
-  [/^POST \/back$/, 'WebDriver:Back'],
-  [/^GET \/title$/, 'WebDriver:GetTitle'],
-  [/^POST \/execute\/sync$/, 'WebDriver:ExecuteScript'],
-  [/^POST \/execute\/async$/, 'WebDriver:ExecuteAsyncScript'],
-  [/^POST \/actions$/, 'WebDriver:PerformActions'],
-  [/^POST \/element$/, 'WebDriver:FindElement'],
-  [/^POST \/element\/([^/]+)\/click$/, 'WebDriver:ElementClick', 'id'],
-  [/^POST \/element\/([^/]+)\/clear$/, 'WebDriver:ElementClear', 'id'],
-  [/^POST \/element\/([^/]+)\/value$/, 'WebDriver:ElementSendKeys', 'id'],
-  [/^GET \/element\/([^/]+)\/text$/, 'WebDriver:GetElementText', 'id'],
-  [/^GET \/element\/([^/]+)\/property\/(\w+)$/, 'WebDriver:GetElementProperty', 'id', 'name'],
-  [/^GET \/element\/([^/]+)\/enabled$/, 'WebDriver:IsElementEnabled', 'id'],
-  [/^GET \/element\/([^/]+)\/computedlabel$/, 'WebDriver:GetComputedLabel', 'id'],
-  [/^GET \/element\/([^/]+)\/computedrole$/, 'WebDriver:GetComputedRole', 'id'],
-  [/^POST \/window\/new$/, 'WebDriver:NewWindow'],
-  [/^GET \/window\/handles$/, 'WebDriver:GetWindowHandles'],
-  [/^POST \/window$/, 'WebDriver:SwitchToWindow'],
-  [/^DELETE \/window$/, 'WebDriver:CloseWindow'],
-  [/^POST \/webauthn\/authenticator$/, 'WebAuthn:AddVirtualAuthenticator'],
-  [
-    /^DELETE \/webauthn\/authenticator\/(.+)$/,
-    'WebAuthn:RemoveVirtualAuthenticator',
-    'authenticatorId',
-  ],
-];
+/** The command of Marionette for each method and path of WebDriver, with * for an element. */
+const COMMANDS = new Map([
+  ['POST /url', 'Navigate'],
+  ['GET /url', 'GetCurrentURL'],
+  ['POST /refresh', 'Refresh'],
+  ['POST /back', 'Back'],
+  ['GET /title', 'GetTitle'],
+  ['POST /execute/sync', 'ExecuteScript'],
+  ['POST /execute/async', 'ExecuteAsyncScript'],
+  ['POST /actions', 'PerformActions'],
+  ['POST /element', 'FindElement'],
+  ['POST /element/*/click', 'ElementClick'],
+  ['POST /element/*/clear', 'ElementClear'],
+  ['POST /element/*/value', 'ElementSendKeys'],
+]);
 
 type Send = (command: string, parameters?: object) => Promise<any>;
 
@@ -44,12 +29,10 @@ export async function connectMarionette(port: number) {
   const send = await openSocket(port);
   await send('WebDriver:NewSession', { acceptInsecureCerts: true });
   const call = async (line: string, body: object = {}) => {
-    const command = COMMANDS.find(([path]) => path.test(line));
-    if (!command) throw new Error(`Firefox has no command for ${line}`);
-    const [path, name, ...names] = command;
-    const values = path.exec(line)?.slice(1) ?? [];
-    const inPath = Object.fromEntries(names.map((one, at) => [one, values[at]]));
-    const result = await send(name, { ...body, ...inPath });
+    const [, id = ''] = /\/element\/([^/]+)/.exec(line) ?? [];
+    const command = COMMANDS.get(line.replace(id, id && '*'));
+    if (command === undefined) throw new Error(`Firefox has no command for ${line}`);
+    const result = await send(`WebDriver:${command}`, { ...body, ...(id === '' ? {} : { id }) });
     return result && !Array.isArray(result) && 'value' in result ? result.value : result;
   };
   const connection: Connection = {
@@ -123,6 +106,7 @@ const VIEWPORT = `
   style.minHeight = style.maxHeight = height + 'px';`;
 const COLOR_SCHEME =
   'gBrowser.selectedBrowser.browsingContext.top.prefersColorSchemeOverride = arguments[0]';
+const OFFLINE = 'gBrowser.selectedBrowser.browsingContext.top.forceOffline = arguments[0]';
 const PREFERENCE = `
   const [name, value] = arguments;
   if (typeof value === 'boolean') Services.prefs.setBoolPref(name, value);
@@ -148,24 +132,21 @@ function devicesOf(send: Send): Devices {
       args: [],
     });
   return {
-    async screenshot(selector) {
-      const element =
-        selector &&
-        (await send('WebDriver:FindElement', { using: 'css selector', value: selector }));
-      const which = element ? { id: Object.values(element.value)[0] } : { full: true };
+    async screenshot(selector = 'html') {
+      const { value } = await send('WebDriver:FindElement', {
+        using: 'css selector',
+        value: selector,
+      });
+      const which = { id: Object.values(value)[0] };
       return Buffer.from((await send('WebDriver:TakeScreenshot', which)).value, 'base64');
     },
     log: () => inBrowser(LOG),
     history: () => inBrowser(HISTORY),
     cookies: (url) => inBrowser(COOKIES, url),
     deleteCookies: () => inBrowser('Services.cookies.removeAll()'),
-    setOffline: (offline) =>
-      inBrowser(
-        `gBrowser.selectedBrowser.browsingContext.top.forceOffline = arguments[0]`,
-        offline,
-      ),
+    setOffline: (offline) => inBrowser(OFFLINE, offline),
     allowScripts: (allowed) => inBrowser(PREFERENCE, 'javascript.enabled', allowed),
-    async setViewport({ width, height }) {
+    async setViewport(width, height) {
       await inBrowser(VIEWPORT, width, height);
       await untilPage(`innerWidth === ${width} && innerHeight === ${height}`);
     },

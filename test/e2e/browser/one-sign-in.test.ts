@@ -4,15 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createDatabase } from '../../support/database.ts';
-import { ADMIN_PASSWORD, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { freePorts } from '../../support/ports.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
+import { checkPage, setViewport } from './accessibility.ts';
 import { startBrowser } from './browsers.ts';
-import { setViewport } from './accessibility.ts';
-import { checkAfterEach, openPage, saveScreenshot } from './setup.ts';
+import { checkAfterEach, saveScreenshot } from './setup.ts';
+import { KEYS } from './webdriver.ts';
 
-const { url: databaseUrl } = await createDatabase();
 const [IDENTITY_PORT = '', SECRETS_PORT = '', WEBHOOK_PORT = ''] = await freePorts(3);
 const ACCOUNT = `http://localhost:${IDENTITY_PORT}`;
 const SHARE = `http://localhost:${SECRETS_PORT}`;
@@ -20,13 +19,12 @@ const INBOX = `http://localhost:${WEBHOOK_PORT}`;
 /** Takes an order at the third attempt, never an invoice, and everything else at once. */
 const target = await startRecorder({ after });
 target.answer((response, { body }) => {
-  const isSame = ({ body: earlier }: Readonly<{ body: string }>) => earlier === body;
-  const attempts = target.received.filter(isSame).length;
+  const attempts = target.received.filter((earlier) => earlier.body === body).length;
   if (body.includes('order.paid') && attempts < 3) reply(503, 'busy')(response);
   else if (body.includes('invoice.')) reply(422, 'unknown currency')(response);
   else reply(200, '')(response);
 });
-await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], databaseUrl, {
+await launch(['identity', 'secrets', 'webhook'], {
   IDENTITY_PORT,
   SECRETS_PORT,
   WEBHOOK_PORT,
@@ -43,13 +41,12 @@ await startGatehouse({ after }, ['identity', 'secrets', 'webhook'], databaseUrl,
   IDENTITY_SECRET: 'identity-secret-for-tests-0123456789abcdef',
   SITE_LINKS: `Account=${ACCOUNT}/account,Share=${SHARE}/,Inbox=${INBOX}/inbox,Sign out=${ACCOUNT}/logout`,
 });
-for (const event of ['order.paid', 'order.shipped', 'invoice.created', 'page.updated']) {
-  const { status } = await ask('POST', `${INBOX}/webhook`, {
-    bearer: WEBHOOK_TOKEN,
-    body: { event, data: { page_id: event } },
-  });
-  assert.equal(status, 200);
-}
+const send = async (event: string) => {
+  const body = { event, ...(event === '' ? {} : { data: { page_id: event } }) };
+  return (await ask('POST', `${INBOX}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status;
+};
+for (const event of ['order.paid', 'order.shipped', 'invoice.created', 'page.updated'])
+  assert.equal(await send(event), 200);
 // The session of another browser.
 const login = await ask('POST', `${ACCOUNT}/api/auth/login`, {
   body: { username: 'admin', password: ADMIN_PASSWORD },
@@ -60,19 +57,17 @@ const login = await ask('POST', `${ACCOUNT}/api/auth/login`, {
 const bearer: string = login.json.data.session;
 const browser = await startBrowser();
 checkAfterEach(browser);
-await setViewport(browser, 'desktop');
 
+const untilAt = (address: string) => browser.until(`location.href === '${address}'`);
+const person = () => browser.text('person');
 const followLink = (label: string) =>
   browser.run(`
-    const links = [...document.querySelectorAll('.site-header a')];
+    const links = [...document.querySelectorAll('.site-header a, #rows a')];
     links.find((link) => link.textContent === ${JSON.stringify(label)}).click();`);
-const untilAt = (address: string) => browser.until(`location.href === '${address}'`);
-const person = (): Promise<string> =>
-  browser.run('return document.getElementById("person").innerText');
 
 /** Of a window of this width, for a page of documentation and for a screen of twice as many pixels. */
 async function takePicture(name: string, width: number): Promise<void> {
-  await browser.setViewport({ width, height: 400, deviceScaleFactor: 2, mobile: false });
+  await browser.setViewport(width, 400, 2);
   for (const scheme of ['light', 'dark'] as const) {
     await browser.setColorScheme(scheme);
     await saveScreenshot(browser, `docs-${name}-${scheme}`);
@@ -81,62 +76,58 @@ async function takePicture(name: string, width: number): Promise<void> {
 }
 
 test('the share page leads to the sign-in and back, which also opens the inbox', async () => {
-  await openPage(browser, `${SHARE}/`);
+  await browser.load(`${SHARE}/`);
   await browser.untilVisible('sign-in');
   assert.equal(await person(), '');
-  await browser.clickOn('#sign-in');
+  await browser.click('sign-in');
   await browser.until('document.title.startsWith("Sign in ·")');
   await takePicture('sign-in', 640);
   await browser.fill('username', 'admin');
   await browser.fill('password', ADMIN_PASSWORD);
   await browser.clickOn('form[action="/login"] button[type=submit]');
   await untilAt(`${SHARE}/`);
-  await browser.untilVisible('person');
-  assert.equal(await person(), 'admin');
+  await browser.untilText('person', /^admin$/);
+  await browser.fill('secret', 'hunter2 is not enough');
+  await browser.click('submit');
+  await browser.untilVisible('link');
+  assert.match(await browser.value('link'), new RegExp(`^${SHARE}/s/`));
+  await takePicture('share', 640);
 
   await followLink('Inbox');
   await untilAt(`${INBOX}/inbox`);
-  await browser.until('document.getElementById("rows").innerText.includes("page.updated")');
+  await browser.untilText('rows', /page\.updated/);
   assert.equal(await person(), 'admin');
-
   await followLink('Account');
   await untilAt(`${ACCOUNT}/account`);
   await takePicture('account', 1_000);
-});
-
-test('the users page lists users with their groups', async () => {
-  for (const [username, groups] of [
-    ['ada', ['payroll', 'staff']],
-    ['grace', ['staff']],
-    ['barbara', []],
-  ] as const) {
+  for (const [username, ...groups] of [
+    ['ada', 'payroll', 'staff'],
+    ['grace', 'staff'],
+    ['barbara'],
+  ]) {
     const body = { username, email: `${username}@example.org`, password: 'a door code', groups };
     assert.equal((await ask('POST', `${ACCOUNT}/api/user/`, { bearer, body })).status, 201);
   }
-  await openPage(browser, `${ACCOUNT}/account/users`);
+  await browser.load(`${ACCOUNT}/account/users`);
   await browser.until('document.body.innerText.includes("payroll")');
   await takePicture('users', 1_180);
 });
 
-test('a secret is shared by the signed-in person without a token', async () => {
-  await openPage(browser, `${SHARE}/`);
-  await browser.untilVisible('person');
-  await browser.fill('secret', 'hunter2 is not enough');
-  await browser.clickOn('#make button[type=submit]');
-  await browser.untilVisible('link');
-  assert.match(await browser.value('link'), new RegExp(`^${SHARE}/s/`));
-  await takePicture('share', 640);
-});
-
-test('the inbox shows the attempts at an event, and what the target answered', async () => {
-  await openPage(browser, `${INBOX}/inbox`);
-  const statuses = '[...document.querySelectorAll("#rows tr")].map((row) => row.innerText)';
-  await browser.until(`${statuses}.filter((row) => row.includes("done")).length === 3`);
-  await browser.until(`${statuses}.filter((row) => row.includes("dead")).length === 1`);
+test('the inbox shows attempts and answers of the target, and which requests were refused', async () => {
+  assert.equal(await send(''), 400);
+  await browser.load(`${INBOX}/inbox`);
+  for (const [status, count] of [
+    ['done', 3],
+    ['dead', 1],
+  ] as const) {
+    await browser.until(`[...document.querySelectorAll("#rows tr")]
+      .filter((row) => row.innerText.includes('${status}')).length === ${count}`);
+  }
   await takePicture('inbox', 1_060);
-  await browser.run(`
-    const links = [...document.querySelectorAll('#rows a')];
-    links.find((link) => link.textContent === 'order.paid').click();`);
+  await browser.untilText('refused-text', /^1 request refused in the last 24 hours$/);
+  await browser.click('refused-text');
+  assert.match(await browser.text('refused-list'), /^token first: invalid body, 1 time, the last /);
+  await followLink('order.paid');
   await browser.until('document.querySelectorAll("#attempts details").length === 2');
   await browser.run(
     'for (const one of document.querySelectorAll("#attempts details")) one.open = true',
@@ -145,28 +136,28 @@ test('the inbox shows the attempts at an event, and what the target answered', a
   await takePicture('event', 880);
 });
 
-test('the inbox says which requests were refused, and why', async () => {
-  const refused = { bearer: WEBHOOK_TOKEN, body: { event: '' } };
-  assert.equal((await ask('POST', `${INBOX}/webhook`, refused)).status, 400);
-  await openPage(browser, `${INBOX}/inbox`);
-  await browser.untilVisible('refused-text');
-  assert.equal(await browser.text('refused-text'), '1 request refused in the last 24 hours');
-  await browser.click('refused-text');
-  assert.match(await browser.text('refused-list'), /^token first: invalid body, 1 time, the last /);
+test('the landing pages are read by everybody, and their links are reached by keyboard', async () => {
+  await browser.load(`${ACCOUNT}/`);
+  await checkPage(browser, 'landing-identity');
+  await browser.load(`${INBOX}/`);
+  await checkPage(browser, 'landing-webhook');
+  await browser.run('document.querySelector("main a").focus()');
+  await browser.press(KEYS.Enter);
+  await browser.untilText('rows', /page\.updated/);
 });
 
 test('signing out ends it on all pages at once', async () => {
-  await openPage(browser, `${INBOX}/inbox`);
-  await browser.until('document.getElementById("rows").innerText.includes("page.updated")');
+  await browser.load(`${INBOX}/inbox`);
+  await browser.untilText('rows', /page\.updated/);
   await followLink('Sign out');
   await untilAt(`${ACCOUNT}/logout`);
   await browser.clickOn('main form[action="/logout"] button');
   await untilAt(`${ACCOUNT}/login`);
   for (const address of [`${INBOX}/inbox`, `${SHARE}/`]) {
-    await openPage(browser, address);
+    await browser.load(address);
     await browser.untilVisible('sign-in');
     assert.equal(await person(), '');
   }
-  await openPage(browser, `${ACCOUNT}/logout`);
+  await browser.load(`${ACCOUNT}/logout`);
   await browser.until('document.querySelector("h1").textContent === "You are signed out"');
 });

@@ -1,120 +1,76 @@
-/** The documented nginx configuration on a real nginx. */
+/** The documented nginx configurations on a real nginx: of one program, and of twenty. */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { after, test } from 'node:test';
-import { bearer, NAMES } from './access.ts';
-import { testFailingClosed, testForwardAuth, testPreflights } from './cases.ts';
+import { test } from 'node:test';
+import { assertPreflights, createAccess, identityOf, testForwardAuth } from './cases.ts';
+import { startPrograms, testPrograms } from './programs.ts';
 import {
-  completeNginx,
-  documented,
+  bearer,
+  deployed,
   documentedBlock,
-  identityOf,
-  nginxCommand,
+  NAMES,
   request,
+  startProxy,
   startProxySetup,
 } from './setup.ts';
-import { start } from '../programs.ts';
 
 const setup = await startProxySetup();
-
-async function startNginx(change = (configuration: string) => configuration): Promise<number> {
-  const { port } = await start(
-    { after },
-    {
-      name: 'nginx',
-      unprivileged: true,
-      prepare(directory, free) {
-        const configuration = documented('nginx', {
-          'listen 80;': `listen 127.0.0.1:${free};`,
-          '127.0.0.1:3000': `127.0.0.1:${setup.gatehouse.port}`,
-          '127.0.0.1:5000': `127.0.0.1:${setup.upstream.port}`,
-        });
-        const file = join(directory, 'nginx.conf');
-        writeFileSync(file, completeNginx(change(configuration)));
-        return { command: nginxCommand(directory, file) };
-      },
-    },
-  );
-  return port;
-}
-
-const port = await startNginx();
-
-const proxy = { port, statusWithoutGatehouse: 500 };
-await testForwardAuth(setup, proxy);
+const CONFIGURATION = deployed('nginx/app.conf', { 3000: setup.port, 5000: setup.upstream.port });
+const port = await startProxy('nginx', CONFIGURATION);
+const access = await createAccess(setup, port);
+const ofAdmin = bearer(setup.admin);
+testPrograms(await startPrograms('nginx'));
 
 test('headers that some languages normalize to ours never reach the program', async () => {
   for (const mark of ['_', '.', '!', '~', '+']) {
     const forged = NAMES.map((name) => [name.replaceAll('-', mark), 'true'] as const);
-    const answer = await request(port, { headers: [...forged, ...bearer(setup.admin)] });
-    assert.deepEqual([answer.status, identityOf(answer.json)['x-auth-username']], [200, 'admin']);
-    assert.deepEqual(
-      Object.keys(identityOf(answer.json)).filter((name) => name.includes(mark)),
-      [],
-    );
+    const received = await access.passes({ headers: [...forged, ...ofAdmin] });
+    assert.equal(identityOf(received)['x-auth-username'], 'admin');
+    assert.ok(!Object.keys(identityOf(received)).some((name) => name.includes(mark)));
   }
 });
 
 test('Gatehouse receives only the credential, so other headers cannot exceed its limit', async () => {
-  const headers = Array.from(
-    { length: 4 },
-    (_, index) => [`X-Large-${index}`, 'x'.repeat(6_000)] as const,
-  );
-  assert.equal(
-    (await request(port, { headers: [...headers, ...bearer(setup.admin)] })).status,
-    200,
-  );
-  assert.equal((await request(port, { headers })).status, 401);
+  const headers = [1, 2, 3, 4].map((index) => [`X-Large-${index}`, 'x'.repeat(6_000)] as const);
+  await access.passes({ headers: [...headers, ...ofAdmin] });
+  await access.rejects(401, { headers });
 });
 
 test('an empty header is not sent to the program', async () => {
   const { key } = await setup.addKey(setup.admin, { user_id: null });
-  const answer = await request(port, { headers: bearer(key) });
-  const received: string[] = answer.json.headers.map(([name]: [string]) => name);
-  assert.deepEqual(
-    received.filter((name) => name.startsWith('X-Auth')),
-    ['X-Auth-Super-Admin', 'X-Auth-Key-Id'],
-  );
+  const { headers } = await access.passes({ headers: bearer(key) });
+  const names = headers.map(([name]) => name).filter((name) => name.startsWith('X-Auth'));
+  assert.deepEqual(names, ['X-Auth-Super-Admin', 'X-Auth-Key-Id']);
 });
 
 test('clients cannot request the internal path of the check', async () => {
-  const paths = [
-    '/gatehouse/',
-    '/gatehouse/verify',
-    '/gatehouse/verify-super-admin',
-    '/gatehouse/verify/x',
-  ];
-  for (const path of [...paths, '/x/../gatehouse/verify']) {
-    for (const headers of [[], bearer(setup.admin)]) {
-      assert.equal((await request(port, { path, headers })).status, 404, path);
-    }
+  const ends = ['', 'verify', 'verify-super-admin', 'verify/x'].map((end) => `/gatehouse/${end}`);
+  for (const path of [...ends, '/x/../gatehouse/verify']) {
+    for (const headers of [[], ofAdmin]) await access.rejects(404, { path, headers });
   }
 });
 
 test('a program whose path accepts larger bodies gets them after the check', async () => {
-  const larger = await startNginx((configuration) =>
-    configuration.replace('location / {\n', 'location / {\n client_max_body_size 100m;\n'),
+  const larger = await startProxy(
+    'nginx',
+    CONFIGURATION.replace('location / {\n', 'location / {\n client_max_body_size 100m;\n'),
   );
   const body = 'x'.repeat(3_000_000);
   for (const chunked of [false, true]) {
     const sent = { method: 'POST', body, chunked };
-    const answer = await request(larger, { ...sent, headers: bearer(setup.admin) });
+    const answer = await request(larger, { ...sent, headers: ofAdmin });
     assert.deepEqual([answer.status, answer.json?.body?.length], [200, body.length]);
     assert.equal((await request(larger, sent)).status, 401);
-    assert.equal((await request(port, { ...sent, headers: bearer(setup.admin) })).status, 413);
+    assert.equal((await request(port, { ...sent, headers: ofAdmin })).status, 413);
   }
 });
 
 test('with the documented exception, a preflight reaches the program and nothing else', async () => {
   const block = documentedBlock('docs/proxy-nginx.md', '@preflight');
-  const [map = '', locations = ''] = block.split('# in "server"\n');
-  const changed = await startNginx((configuration) =>
-    `${map}${configuration}`
-      .replace('server {\n', `server {\n${locations}`)
-      .replaceAll('127.0.0.1:5000', `127.0.0.1:${setup.upstream.port}`),
-  );
-  await testPreflights(setup, changed);
+  const [map = '', locations = ''] = block
+    .replaceAll('127.0.0.1:5000', `127.0.0.1:${setup.upstream.port}`)
+    .split('# in "server"\n');
+  const changed = map + CONFIGURATION.replace('server {\n', `server {\n${locations}`);
+  await assertPreflights(setup, await startProxy('nginx', changed));
 });
 
-testFailingClosed(setup, proxy);
+testForwardAuth(access, 500);

@@ -1,45 +1,44 @@
-/**
- * Setup of the proxy tests: the compiled identity service, and an upstream program that echoes its
- * requests.
- */
+/** Setup of the proxy tests: identity, a proxy with files of `deploy/`, and a program behind it. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { createHash, X509Certificate } from 'node:crypto';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, request as httpRequest } from 'node:http';
-import { dirname, join } from 'node:path';
+import { request as httpsRequest } from 'node:https';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
-import type { Sql } from 'postgres';
-import { createDatabase } from '../../support/database.ts';
-import { ADMIN_PASSWORD, type Answer, ask, logIn, variables } from '../../support/gatehouse.ts';
-import { findProgram, start, type Started } from '../programs.ts';
+import { callerHeaders } from '../../../src/identity/verify.ts';
+import { type Answer, ask, launch, logIn } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
+import { root } from '../../support/process.ts';
+import { wordsOf } from '../../support/words.ts';
+import { findProgram, start } from '../programs.ts';
 
-const root = dirname(dirname(dirname(import.meta.dirname)));
-/** The files of `deploy/` by proxy and by the part of docs/forward-auth.md that they belong to. */
-const FILES: Readonly<Record<'nginx' | 'caddy', Readonly<Record<string, string>>>> = {
-  nginx: {
-    'Proxy configurations': 'nginx/app.conf',
-    'Sign-in pages': 'nginx/app-with-signin.conf',
-    'Share pages and inbox behind the sign-in': 'nginx/pages.conf',
-  },
-  caddy: {
-    'Proxy configurations': 'caddy/app.caddyfile',
-    'Sign-in pages': 'caddy/app-with-signin.caddyfile',
-    'Share pages and inbox behind the sign-in': 'caddy/pages.caddyfile',
-  },
-};
+/** The headers that say who sends a request. */
+export const NAMES = Object.keys(callerHeaders({ session: null, key: null, user: null }));
 
-/** A configuration of `deploy/` with replacements. It must contain each of them. */
-export function documented(
-  proxy: 'nginx' | 'caddy',
-  replacements: Readonly<Record<string, string>>,
-  part = 'Proxy configurations',
-): string {
-  const file = FILES[proxy][part] ?? '';
-  const configuration = readFileSync(join(root, 'deploy', file), 'utf8');
-  return Object.entries(replacements).reduce((text, [from, to]) => {
-    assert.ok(text.includes(from), `${file} contains ${from}`);
-    return text.replaceAll(from, to);
-  }, configuration);
+export const bearer = (token: string): HeaderFields => [['Authorization', `Bearer ${token}`]];
+
+/** Like a browser that opens a page. */
+export const NAVIGATION: HeaderFields = [
+  ['Accept', 'text/html,*/*'],
+  ['Sec-Fetch-Mode', 'navigate'],
+  ['Sec-Fetch-Dest', 'document'],
+];
+
+/**
+ * A configuration of `deploy/`.
+ * @param ports where the services and programs listen, by the port in the file
+ */
+export function deployed(file: string, ports: Readonly<Record<number, number>>): string {
+  let text = readFileSync(join(root, 'deploy', file), 'utf8');
+  for (const [from, to] of Object.entries(ports)) {
+    assert.ok(text.includes(`127.0.0.1:${from}`), `${file}: ${from}`);
+    text = text.replaceAll(`127.0.0.1:${from}`, `127.0.0.1:${to}`);
+  }
+  return text;
 }
 
 /** The block of code of a document that contains a text. */
@@ -71,15 +70,71 @@ http {
 ${configuration}}
 `;
 
-export const nginxCommand = (directory: string, file: string): [string, ...string[]] => [
-  findProgram('nginx') ?? 'nginx',
-  '-p',
-  directory,
-  '-c',
-  file,
-  '-e',
-  'stderr',
-];
+export const nginxCommand = (directory: string, file: string): [string, ...string[]] => {
+  const program = findProgram('nginx') ?? 'nginx';
+  return [program, '-p', directory, '-c', file, '-e', 'stderr'];
+};
+
+export type ProxyName = 'nginx' | 'caddy';
+
+/** The configuration of a proxy that listens at this port, with its own certificate if there is one. */
+function placed(name: ProxyName, text: string, port: number, pem = '', key = ''): string {
+  if (name === 'nginx')
+    return completeNginx(
+      text
+        .replaceAll(/listen (80|443)/g, `listen 127.0.0.1:${port}`)
+        .replaceAll('/etc/ssl/example.org.pem', pem)
+        .replaceAll('/etc/ssl/example.org.key', key),
+    );
+  const at = pem ? `auto_https disable_redirects\n\thttps_port ${port}` : `http_port ${port}`;
+  const site = pem ? `$&\n\ttls ${pem} ${key}` : 'http://$&';
+  const sites = text.replaceAll(/^[\w.]+\.example\.org \{/gm, site);
+  return `{\n\tadmin off\n\t${at}\n\tdefault_bind 127.0.0.1\n}\n\n${sites}`;
+}
+
+/** @returns the port of a proxy, which stops after the tests of the file */
+export async function startProxy(name: ProxyName, text: string, tls?: Certificate) {
+  const { port } = await start(
+    { after },
+    {
+      name,
+      unprivileged: true,
+      prepare(directory, port) {
+        const write = (file: string, content: string) => {
+          writeFileSync(join(directory, file), content);
+          return join(directory, file);
+        };
+        const own = tls ? ([write('pem', tls.certificate), write('key', tls.key)] as const) : [];
+        const file = write('configuration', placed(name, text, port, ...own));
+        if (name === 'nginx') return { command: nginxCommand(directory, file) };
+        const words = ['run', '--config', file, '--adapter', 'caddyfile'];
+        return { command: [findProgram('caddy') ?? 'caddy', ...words] };
+      },
+    },
+  );
+  return port;
+}
+
+/** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
+export function createCertificate() {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
+  try {
+    const key = join(directory, 'key.pem');
+    const certificate = join(directory, 'certificate.pem');
+    const words = wordsOf(`
+      req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=example.org
+      -addext subjectAltName=DNS:*.example.org,DNS:*.example.net -keyout
+    `);
+    execFileSync('openssl', [...words, key, '-out', certificate], { stdio: 'pipe' });
+    const pem = readFileSync(certificate, 'utf8');
+    const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
+    const pin = createHash('sha256').update(spki).digest('base64');
+    return { certificate: pem, key: readFileSync(key, 'utf8'), pin };
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+}
+export type Certificate = ReturnType<typeof createCertificate>;
 
 export type HeaderFields = ReadonlyArray<readonly [name: string, value: string]>;
 
@@ -88,187 +143,166 @@ export const pairs = (rawHeaders: readonly string[]): [name: string, value: stri
     index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? '']] : [],
   );
 
-/** A request as the upstream program received it. */
-export interface ReceivedRequest {
-  readonly method: string;
-  readonly path: string;
-  readonly headers: HeaderFields;
-  readonly body: string;
-}
+/** A request as the program behind the proxy received it. */
+export type ReceivedRequest = Readonly<{
+  method: string;
+  path: string;
+  headers: HeaderFields;
+  body: string;
+}>;
 
-export interface Upstream {
-  readonly port: number;
-  /** Every request so far. */
-  readonly requests: readonly ReceivedRequest[];
-}
+/** A program, with every request so far. */
+export type Upstream = Readonly<{ port: number; requests: readonly ReceivedRequest[] }>;
 
-/** A program that echoes its requests. */
+export const pageOf = (title: string) =>
+  `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>${title}</title>`;
+
+/** What a program has beside its pages. */
+const FILES: ReadonlyArray<readonly [path: string, type: string, content: string]> = [
+  ['/image', 'image/svg+xml', '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>'],
+  [
+    '/worker.js',
+    'text/javascript',
+    `addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+    addEventListener('fetch', (event) => event.respondWith(fetch(event.request)));`,
+  ],
+];
+
+/**
+ * A program with pages, an image, an event stream and a WebSocket, which echoes other requests. It
+ * knows nothing of Gatehouse.
+ */
 export async function startUpstream(): Promise<Upstream> {
   const requests: ReceivedRequest[] = [];
-  const server = createServer({ maxHeaderSize: 64 * 1024 }, (incoming, response) => {
-    const body: Buffer[] = [];
-    incoming.on('data', (chunk: Buffer) => body.push(chunk));
-    incoming.on('end', () => {
-      const { method = '', url: path = '', rawHeaders } = incoming;
-      const received = {
-        method,
-        path,
-        headers: pairs(rawHeaders),
-        body: Buffer.concat(body).toString(),
-      };
-      requests.push(received);
-      response.end(JSON.stringify(received));
-    });
+  const note = ({ method = '', url: path = '', rawHeaders }: IncomingMessage, body: string) => {
+    const received = { method, path, headers: pairs(rawHeaders), body };
+    requests.push(received);
+    return received;
+  };
+  const server = createServer({ maxHeaderSize: 64 * 1024 }, async (incoming, response) => {
+    const received = note(incoming, await readText(incoming));
+    const file = FILES.find(([path]) => received.path.startsWith(path));
+    if (received.path === '/events') {
+      response.writeHead(200, { 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
+      response.write('data: one\n\n');
+    } else if (file) {
+      response.setHeader('Content-Type', file[1]).end(file[2]);
+    } else if (incoming.headers.accept?.includes('text/html')) {
+      response.setHeader('Set-Cookie', 'theme=dark; Path=/; Secure');
+      response.setHeader('Content-Type', 'text/html').end(pageOf('Program'));
+    } else response.end(JSON.stringify(received));
   });
-  server.on('upgrade', ({ method = '', url: path = '', rawHeaders }, socket) => {
-    requests.push({ method, path, headers: pairs(rawHeaders), body: '' });
+  server.on('upgrade', (incoming, socket) => {
+    note(incoming, '');
+    const key = `${incoming.headers['sec-websocket-key']}258EAFA5-E914-47DA-95CA-C5AB0DC85B11`;
+    const accept = createHash('sha1').update(key).digest('base64');
     socket.end(
-      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n',
+      'HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n' +
+        `Sec-WebSocket-Accept: ${accept}\r\n\r\n`,
     );
   });
   return { port: await listenOn({ after }, server), requests };
 }
 
-/**
- * The identity that the upstream program reads from a request: every header that some language or
- * framework would normalize to an `X-Auth-…` name. An empty value counts as none.
- */
-export function identityOf({ headers }: ReceivedRequest): Record<string, string> {
-  const identity: Record<string, string> = {};
-  for (const [name, value] of headers) {
-    if (!/^x[^a-z0-9]auth[^a-z0-9]/i.test(name) || value === '') continue;
-    const key = name.toLowerCase();
-    assert.match(value, /^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?$/);
-    assert.doesNotMatch(value, /[,;:"\\()<>[\]]/);
-    identity[key] = key in identity ? `${identity[key]} and ${value}` : decodeURIComponent(value);
-  }
-  return identity;
-}
-
-export interface ProxyRequest {
-  readonly method?: string;
-  readonly host?: string;
-  readonly path?: string;
-  readonly headers?: HeaderFields;
-  readonly body?: string;
+export type ProxyRequest = Readonly<{
+  method?: string;
+  host?: string;
+  path?: string;
+  headers?: HeaderFields;
+  body?: string;
   /** Sends the body with `Transfer-Encoding: chunked`. */
-  readonly chunked?: boolean;
+  chunked?: boolean;
   /** The client's address, one of 127.0.0.0/8. */
-  readonly from?: string;
-}
+  from?: string;
+}>;
 
 /** Sends one request with exactly these headers and those that its framing needs. */
 export async function request(
   port: number,
-  {
-    method = 'GET',
-    host = 'app.example.org',
-    path = '/',
-    headers = [],
-    body,
-    chunked,
-    from,
-  }: ProxyRequest,
+  { host = 'app.example.org', headers = [], body, chunked, from, ...sent }: ProxyRequest,
+  send = httpRequest,
 ): Promise<Answer> {
-  const connection = headers.some(([name]) => name === 'Connection')
-    ? []
-    : [['Connection', 'close']];
   const length = ['Content-Length', String(Buffer.byteLength(body ?? ''))];
-  const ofBody = chunked ? ['Transfer-Encoding', 'chunked'] : length;
-  const framing = body === undefined ? [] : [ofBody];
+  const framing = chunked ? ['Transfer-Encoding', 'chunked'] : length;
+  const isNamed = headers.some(([name]) => name === 'Connection');
   const options = {
+    ...sent,
     host: '127.0.0.1',
     port,
-    method,
-    path,
     agent: false,
     ...(from === undefined ? {} : { localAddress: from }),
-    headers: [['Host', host], ...connection, ...framing, ...headers].flat(),
+    headers: [
+      ...['Host', host],
+      ...(isNamed ? [] : ['Connection', 'close']),
+      ...(body === undefined ? [] : framing),
+      ...headers.flat(),
+    ],
+    servername: host.replace(/:.*/, ''),
+    rejectUnauthorized: false,
   };
   const response = await new Promise<IncomingMessage>((resolve, reject) => {
-    httpRequest(options, resolve).on('upgrade', resolve).on('error', reject).end(body);
+    send(options, resolve).on('upgrade', resolve).on('error', reject).end(body);
   });
-  let text = '';
-  for await (const chunk of response.setEncoding('utf8')) text += chunk;
-  const json = text.startsWith('{') ? JSON.parse(text) : undefined;
+  const text = await readText(response);
   return {
     status: response.statusCode ?? 0,
     headers: new Headers(pairs(response.rawHeaders)),
     text,
-    json,
+    json: text.startsWith('{') ? JSON.parse(text) : undefined,
   };
 }
 
-export interface Account {
-  readonly id: string;
-  readonly username: string;
-  readonly email: string;
-  readonly password: string;
-}
+/** The same over TLS. */
+export const askProxy = ({ port }: Readonly<{ port: number }>, sent: ProxyRequest) =>
+  request(port, sent, httpsRequest);
 
-export interface ProxySetup {
-  readonly gatehouse: Started;
-  readonly upstream: Upstream;
-  readonly sql: Sql;
-  /** `http://127.0.0.1:…` of Gatehouse itself, without a proxy. */
-  readonly url: string;
-  /** The session token of a super administrator. */
-  readonly admin: string;
-  /** Creates a user who is not a super administrator. */
-  addUser(name: string, email?: string): Promise<Account>;
-  /** @returns the id of the new key and the key itself */
-  addKey(bearer: string, body: unknown): Promise<{ id: string; key: string }>;
-}
+export const PASSWORD = 'a passphrase for people';
+export type Member = Readonly<{ id: string; username: string }>;
+export type ProxySetup = Awaited<ReturnType<typeof startProxySetup>>;
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
-export async function startProxySetup(
-  environment: Readonly<Record<string, string>> = {},
-  startProgram: () => Promise<Upstream> = startUpstream,
-): Promise<ProxySetup> {
-  const database = await createDatabase();
-  const gatehouse = await start(
-    { after },
-    {
-      name: 'identity',
-      unprivileged: false,
-      prepare: (_, port) => ({
-        command: [process.execPath, join(root, 'dist/cli.js'), 'serve', 'identity'],
-        env: {
-          ...variables(database.url),
-          IDENTITY_PORT: String(port),
-          TRUSTED_PROXIES: '127.0.0.1',
-          LOG_LEVEL: 'warn',
-          ...environment,
-        },
-      }),
-      isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}/readyz`)).status === 200,
-    },
-  );
-  const url = `http://127.0.0.1:${gatehouse.port}`;
-  const admin = await logIn(url, 'admin', ADMIN_PASSWORD);
-  const create = async (path: string, bearer: string, body: unknown) => {
-    const answer = await ask('POST', url + path, { bearer, body });
-    assert.equal(answer.status, 201, answer.text);
+export async function startProxySetup(settings: Readonly<Record<string, string>> = {}) {
+  const gatehouse = await launch(['identity'], { TRUSTED_PROXIES: '127.0.0.1', ...settings });
+  const url = gatehouse.identity;
+  const admin = await logIn(url);
+  const call = async (method: string, path: string, body: unknown, bearer = admin) => {
+    const answer = await ask(method, url + path, { bearer, body });
+    assert.ok([200, 201].includes(answer.status), answer.text);
     return answer.json.data;
   };
   let users = 0;
+  const changeUser = (id: string, change: object) => call('PATCH', `/api/user/${id}`, change);
+  /** Creates a user who is not a super administrator. */
+  const addUser = async (username: string, email = '') => {
+    users += 1;
+    const password = 'a passphrase for tests';
+    const body = { username, email: email || `ö+${users}@example.org`, password };
+    const { id } = await call('POST', '/api/user/', body);
+    return { id: String(id), username, email: body.email, password };
+  };
   return {
     gatehouse,
-    upstream: await startProgram(),
-    sql: database.sql,
+    upstream: await startUpstream(),
+    sql: gatehouse.sql,
+    /** Of Gatehouse itself, without a proxy. */
     url,
+    port: Number(new URL(url).port),
+    /** The session token of a super administrator. */
     admin,
-    async addUser(name, given) {
-      users += 1;
-      const address = given ?? `ö+${users}@example.org`;
-      const password = 'a passphrase for tests';
-      const { id, username, email } = await create('/api/user/', admin, {
-        username: name,
-        email: address,
-        password,
-      });
-      return { id, username, email, password };
+    call,
+    addUser,
+    changeUser,
+    /** Makes a user who has chosen their password themselves. */
+    async addMember(change: object = {}): Promise<Member> {
+      const { id, username, password } = await addUser(`member-${users}`);
+      const token = await logIn(url, username, password);
+      const chosen = { current_password: password, new_password: PASSWORD };
+      await call('POST', '/api/auth/password', chosen, token);
+      await changeUser(id, change);
+      return { id, username, ...change };
     },
-    addKey: (bearer, body) => create('/api/key/', bearer, body),
+    /** @returns the id of the new key and the key itself */
+    addKey: (by: string, body: object): Promise<Readonly<{ id: string; key: string }>> =>
+      call('POST', '/api/key/', body, by),
   };
 }

@@ -1,25 +1,17 @@
 /**
- * The sign-in pages in a real Chromium: keyboard, screen reader, contrast, small screens, and
- * pictures of each.
+ * The sign-in pages, and those of OpenID Connect, in a real browser: accessibility, keyboard, forms
+ * that are sent twice or after the end of the session.
  */
 import assert from 'node:assert/strict';
-import {
-  assertFocusVisible,
-  checkState,
-  misfits,
-  type PageState,
-  setViewport,
-} from '../browser/accessibility.ts';
-import { testsExcept } from '../browser/browsers.ts';
-import { focused } from '../browser/setup.ts';
+import { test } from 'node:test';
+import { assertTabOrder, checkPage } from '../browser/accessibility.ts';
 import { KEYS } from '../browser/webdriver.ts';
-import { WITHOUT_PASSKEYS } from './passkeys.ts';
-import { APP, EVIL, LOGIN, type Member, startSignin } from './setup.ts';
+import type { Member } from '../nginx/setup.ts';
+import { APP, LOGIN, startSignin } from './setup.ts';
 
-const test = testsExcept([[/factors-used/, WITHOUT_PASSKEYS]]);
-const setup = await startSignin('nginx');
-const { browser } = setup;
-const { Tab, Enter } = KEYS;
+const setup = await startSignin('nginx', { OIDC: 'on' });
+const { browser, untilTitle } = setup;
+const { clickOn, untilVisible } = browser;
 
 const plain = await setup.addMember({ first_name: 'Ada', last_name: 'Lovelace' });
 const administrator = await setup.addMember({ super_admin: true });
@@ -29,300 +21,209 @@ const secret = await setup.addApp(guarded);
 for (let i = 0; i < 25; i += 1) await setup.addMember();
 await setup.addUser('a-very-long-user-name-without-any-space-in-it-0123456789');
 
-async function open(path: string): Promise<void> {
-  await browser.open('about:blank');
-  await browser.open(LOGIN + path);
-}
-/** Signs in anew and opens a page. */
-async function openAs({ username }: Member, path: string): Promise<void> {
+const FIRST_PASSWORD = 'chosen by somebody else';
+const CREATE = 'form[method="post"][action="/account/users"]';
+const REGISTER = 'form[action="/account/programs"]';
+const CALLBACK = `${APP}/callback`;
+
+/** Opens a page of the account. */
+async function openAs(member: Member, path: string): Promise<void> {
+  if (member !== guarded) return setup.openAccount(member, path);
   await browser.deleteCookies();
-  await open('/login');
-  await setup.enterPassword(username);
-  if (username === guarded.username) {
-    await browser.untilVisible('code');
-    await browser.fill('code', await setup.codeOf(secret));
-    await browser.clickOn('form[action="/login/code"] button');
-  }
-  await browser.until('location.pathname === "/account"');
-  if (path !== '/account') await open(path);
-}
-async function openCode(): Promise<void> {
-  await browser.deleteCookies();
-  await open('/login');
-  await setup.enterPassword(guarded.username);
-  await setup.untilTitle('Second factor');
+  await browser.open(`${LOGIN}/login`);
+  await setup.enterPassword(member.username);
+  await setup.passCode(secret);
+  await setup.untilAt(`${LOGIN}/account`);
+  await browser.open(`${LOGIN}/account/${path}`);
 }
 
-async function openApp(): Promise<void> {
-  await openAs(plain, '/account/factors');
-  await browser.clickOn('form[action="/account/totp/start"] button');
-  await browser.untilVisible('code');
-}
-
-async function createKey(name: string): Promise<void> {
-  await openAs(plain, '/account/keys');
-  await browser.fill('name', name);
-  await browser.clickOn('form[action="/account/keys"] button');
-  await setup.untilTitle('The new API key');
-}
-
+const openSummary = (form: string) => clickOn(`details:has(${form}) > summary`);
 /** Presses the button that asks, and then the one that does it. */
-async function confirm(action: string): Promise<void> {
-  const form = `form[action="${action}"]`;
-  await browser.clickOn(`details:has(${form}) > summary`);
-  await browser.clickOn(`${form} button`);
+async function confirm(form: string): Promise<void> {
+  await openSummary(form);
+  await clickOn(`${form} button`);
 }
 
-/** Fills in the form that creates a user, with a first password in place of a link. */
-async function fillNewUser(username: string, email: string): Promise<void> {
-  await openAs(administrator, '/account/users');
-  await browser.clickOn(`details:has(${CREATE}) > summary`);
+/** Fills in the form that creates a user, with a first password or a link. */
+async function fillNewUser(
+  username: string,
+  email = `${username}@example.org`,
+  by: 'password' | 'link' = 'password',
+): Promise<void> {
+  await openAs(administrator, 'users');
+  await openSummary(CREATE);
   await browser.fill('username', username);
   await browser.fill('email', email);
+  if (by === 'link') return;
   await browser.run('document.getElementById("by").value = "password"');
   await browser.fill('password', FIRST_PASSWORD);
 }
 
-/** The first sign-in of a user whom an administrator has made with the page. */
-async function openFirst(): Promise<void> {
-  created += 1;
-  const username = `new-${created}`;
-  await fillNewUser(username, `${username}@example.org`);
-  await browser.clickOn(`${CREATE} button[type=submit]`);
-  await setup.untilTitle('The user is created');
-  await browser.deleteCookies();
-  await browser.open('about:blank');
-  await browser.open(`${APP}/first?x=1`);
-  await setup.enterPassword(username, FIRST_PASSWORD);
-  await setup.untilTitle('Choose a password');
+async function register(id: string): Promise<void> {
+  await openAs(administrator, 'programs');
+  await openSummary(REGISTER);
+  await browser.fill('id', id);
+  await browser.fill('name', `The program ${id}`);
+  await browser.fill('redirect', CALLBACK);
+  await clickOn(`${REGISTER} button`);
+  await untilTitle('The program is registered');
 }
-let created = 0;
-const FIRST_PASSWORD = 'chosen by somebody else';
-const CREATE = 'form[method="post"][action="/account/users"]';
-const CREATE_PROGRAM_KEY = 'form[action="/account/program-keys"]';
+
+/** Where a program sends a browser that is to sign in. */
+const authorize = (id: string) =>
+  `../oidc/authorize?${new URLSearchParams({
+    response_type: 'code',
+    client_id: id,
+    redirect_uri: CALLBACK,
+    scope: 'openid profile email groups offline_access',
+    code_challenge: 'x'.repeat(43),
+    code_challenge_method: 'S256',
+  })}`;
 
 /** Pages that are only opened, by who sees them. */
-const OPENED: ReadonlyArray<readonly [name: string, who: Member, path: string]> = [
-  ['account-administrator', administrator, '/account'],
-  ['factors-none', plain, '/account/factors'],
-  ['keys-none', administrator, '/account/keys'],
-  ['program-keys', administrator, '/account/program-keys'],
-  ['users', administrator, '/account/users'],
-  ['users-found-none', administrator, '/account/users?search=nobody-at-all'],
-  ['users-second-page', administrator, '/account/users?page=2'],
-  ['user', administrator, `/account/users/${guarded.id}`],
-  ['audit', administrator, '/account/audit'],
-  ['forbidden', plain, '/account/users'],
-  ['failure', administrator, '/account/users/00000000-0000-4000-8000-000000000000'],
-];
+const OPENED = [
+  ['account', plain, ''],
+  ['factors', guarded, 'factors'],
+  ['program-keys', administrator, 'program-keys'],
+  ['users', administrator, 'users'],
+  ['user', administrator, `users/${guarded.id}`],
+  ['audit', administrator, 'audit'],
+  ['forbidden', plain, 'users'],
+  ['oidc-sign-out', plain, '../oidc/logout'],
+] as const;
 
 /** What is wrong with each form, and where it is said: test/api/identity/signin. */
-const STATES: readonly PageState[] = [
-  ...OPENED.map(([name, who, path]): PageState => [name, () => openAs(who, path), {}]),
-  [
-    'sign-in',
-    async () => {
-      await browser.deleteCookies();
-      await open('/login');
-    },
-    {
-      username: ['textbox', 'Username or e-mail address'],
-      password: ['textbox', 'Password'],
-    },
-  ],
-  [
-    'sign-in-wrong',
-    async () => {
-      await open('/login');
-      await setup.enterPassword(plain.username, 'wrong');
-      await browser.untilVisible('problem');
-    },
-    { problem: ['alert', ''] },
-  ],
-  ['code', openCode, { code: ['textbox', 'Authenticator code or recovery code'] }],
-  ['choose-password', openFirst, { new: ['textbox', 'New password'] }],
-  [
-    'account',
-    async () => {
-      await openAs(plain, '/account');
-      await browser.clickOn('details:has(#current) > summary');
-    },
-    { current: ['textbox', 'Current password'], new: ['textbox', 'New password'] },
-  ],
-  [
-    'factors-used',
-    async () => {
-      await openAs(guarded, '/account/factors');
-      const id = await browser.addAuthenticator(true);
-      await browser.fill('name', 'Ada\u2019s laptop');
-      await browser.clickOn('#passkey button');
-      await browser.until('/laptop/.test(document.body.innerText)');
-      await browser.removeAuthenticator(id);
-    },
-    {},
-  ],
-  ['app', openApp, { code: ['textbox', '6-digit code'] }],
-  [
-    'recovery-codes',
-    async () => {
-      await openAs(guarded, '/account/factors');
-      await confirm('/account/recovery');
-      await setup.untilTitle('Recovery codes');
-    },
-    {},
-  ],
-  ['key-new', () => createKey('Backup of the wiki'), {}],
-  [
-    'keys',
-    async () => {
-      await createKey('An old program');
-      await open('/account/keys');
-      await confirm('/account/keys/revoke');
-      await browser.until('/Revoked/.test(document.body.innerText)');
-    },
-    { days: ['combobox', 'Expires'] },
-  ],
-  [
-    'program-keys-wrong',
-    async () => {
-      await openAs(administrator, '/account/program-keys');
-      await browser.fill('name', 'Deployment of the wiki');
-      await browser.fill('groups', 'A group');
-      await browser.clickOn(`${CREATE_PROGRAM_KEY} button`);
-      await browser.untilVisible('groups-problem');
-    },
-    { verify: ['checkbox', 'Open programs behind a proxy'], 'groups-problem': ['alert', ''] },
-  ],
-  [
-    'program-key-new',
-    async () => {
-      await openAs(administrator, '/account/program-keys');
-      await browser.fill('name', 'Deployment of the wiki');
-      await browser.click('verify');
-      await browser.clickOn(`${CREATE_PROGRAM_KEY} button`);
-      await setup.untilTitle('The new API key');
-    },
-    {},
-  ],
-  [
-    'users-create',
-    async () => {
-      await openAs(administrator, '/account/users');
-      await browser.clickOn(`details:has(${CREATE}) > summary`);
-    },
-    { role: ['combobox', 'Role'], by: ['combobox', 'First sign-in'] },
-  ],
-  [
-    'users-wrong',
-    async () => {
-      await fillNewUser('another-one', 'no address');
-      await browser.run('document.getElementById("role").value = "administrator"');
-      await browser.fill('groups', 'A group');
-      await browser.clickOn(`${CREATE} button[type=submit]`);
-      await browser.untilVisible('email-problem');
-    },
-    { 'email-problem': ['alert', ''], 'groups-problem': ['alert', ''] },
-  ],
-  [
-    'user-link',
-    async () => {
-      await openAs(administrator, `/account/users/${guarded.id}`);
-      await browser.clickOn(`form[action="/account/users/${guarded.id}/link"] button`);
-      await setup.untilTitle('The link is made');
-    },
-    {},
-  ],
-  [
-    'link-by-hand',
-    async () => {
-      await browser.deleteCookies();
-      await open('/link');
-    },
-    { token: ['textbox', 'Your link, or only the part after the #'] },
-  ],
-  [
-    'link-password',
-    async () => {
-      created += 1;
-      await browser.open(await setup.invite(administrator, `invited-${created}`));
-      await setup.untilTitle('Choose a password');
-    },
-    {},
-  ],
-  [
-    'other-site',
-    async () => {
-      await browser.deleteCookies();
-      await browser.open(`${EVIL}/`);
-      await browser.run(`
-      const form = document.createElement('form');
-      Object.assign(form, { method: 'post', action: '${LOGIN}/login' });
-      document.body.append(form);
-      form.submit();`);
-      await setup.untilTitle('You may not do this');
-    },
-    { problem: ['alert', ''] },
-  ],
-];
+const STATES: Readonly<Record<string, () => Promise<unknown>>> = {
+  ...Object.fromEntries(OPENED.map(([name, who, path]) => [name, () => openAs(who, path)])),
+  'sign-in': () => browser.open(`${LOGIN}/login`),
+  async app() {
+    await openAs(plain, 'factors');
+    await clickOn('form[action="/account/totp/start"] button');
+    await untilVisible('code');
+    const uri = new URL(await browser.readQrCode('svg'));
+    const shown = await browser.run('return document.querySelector("figcaption code").textContent');
+    assert.equal(uri.searchParams.get('secret'), shown.replaceAll(' ', ''));
+  },
+  async 'recovery-codes'() {
+    await openAs(guarded, 'factors');
+    await confirm('form[action="/account/recovery"]');
+    await untilTitle('Recovery codes');
+  },
+  async keys() {
+    await openAs(plain, 'keys');
+    await browser.fill('name', 'An old program');
+    await clickOn('form[action="/account/keys"] button');
+    await untilTitle('The new API key');
+    await browser.open(`${LOGIN}/account/keys`);
+    await confirm('form[action="/account/keys/revoke"]');
+    await browser.until('/Revoked/.test(document.body.innerText)');
+  },
+  async 'users-wrong'() {
+    await fillNewUser('another-one', 'no address');
+    await clickOn(`${CREATE} button[type=submit]`);
+    await untilVisible('email-problem');
+  },
+  'link-by-hand': () => browser.open(`${LOGIN}/link`),
+  async program() {
+    await register('wiki');
+    await openAs(administrator, 'programs/wiki');
+    await confirm('form[action$="/secret"]');
+    await untilTitle('The program has a new secret');
+    await browser.open(`${LOGIN}/account/programs/wiki`);
+  },
+};
 
-for (const state of STATES) {
-  const [name] = state;
-  test(`every check of accessibility passes: ${name}`, () => checkState(browser, state));
+for (const [name, open] of Object.entries(STATES)) {
+  test(`accessibility and keyboard: ${name}`, async () => {
+    await open();
+    await checkPage(browser, `signin-${name}`, 'desktop');
+    await assertTabOrder(browser);
+    assert.deepEqual(await browser.errors(), []);
+  });
 }
 
-test('choices, codes, long names, labels and buttons fit where they stand', async () => {
-  await setup.addUser('long-name'.repeat(25), 'long@example.org');
-  for (const viewport of ['desktop', 'large phone', 'phone'] as const) {
-    await setViewport(browser, viewport);
-    for (const path of ['audit?event=user.created', 'users', 'keys', 'program-keys', 'factors']) {
-      await openAs(path === 'factors' ? guarded : administrator, `/account/${path}`);
-      await browser.run('for (const one of document.querySelectorAll(".card")) one.open = true');
-      assert.deepEqual(await misfits(browser), [], `${path}, ${viewport}`);
-    }
-    await openAs(guarded, '/account/factors');
-    await confirm('/account/recovery');
-    await setup.untilTitle('Recovery codes');
-    assert.deepEqual(await misfits(browser), [], `recovery codes, ${viewport}`);
+test('a program is registered and allowed, also without JavaScript', async () => {
+  for (const allowed of [true, false]) {
+    const id = `allowed-${allowed}`;
+    await browser.allowScripts(allowed);
+    await register(id);
+    await openAs(plain, authorize(id));
+    await untilTitle(`Sign in to The program ${id}`);
+    if (allowed) await checkPage(browser, 'oidc-consent', 'desktop');
+    await clickOn('button[value=allow]');
+    await browser.until(`location.href.startsWith('${CALLBACK}?code=')`);
   }
-  await setViewport(browser, 'desktop');
 });
 
-test('the keyboard alone signs in with password and code, and the focus is visible', async () => {
+test('the keyboard alone signs in with password and code', async () => {
   await browser.open(`${APP}/keyboard?x=1`);
   await browser.until('document.activeElement.id === "username"');
-  assert.equal(await focused(browser), 'username');
-  await assertFocusVisible(browser, 'username');
-  await browser.press(...guarded.username, Tab);
-  assert.equal(await focused(browser), 'password');
-  await browser.press(...'wrong', Enter);
-  await setup.untilTitle('Sign in: try again');
+  await browser.press(...guarded.username, KEYS.Tab, ...'wrong', KEYS.Enter);
+  await untilTitle('Sign in: try again');
   await setup.enterPassword(guarded.username);
-  await setup.untilTitle('Second factor');
-  assert.equal(await focused(browser), 'code');
-  await assertFocusVisible(browser, 'code');
-  await browser.press(...(await setup.codeOf(secret)), Enter);
+  await untilTitle('Second factor');
+  await checkPage(browser, 'signin-code', 'desktop');
+  assert.equal(await browser.focused(), 'code');
+  await browser.press(...(await setup.codeOf(secret)), KEYS.Enter);
   await setup.untilProgram(`${APP}/keyboard?x=1`);
 });
 
-test('a first password is replaced before anything else, and then leads to the address', async () => {
-  await openFirst();
-  await browser.open(`${APP}/first?x=1`);
-  await setup.untilTitle('Choose a password');
+async function choosePassword(): Promise<void> {
   await browser.fill('new', 'chosen by the person');
   await browser.fill('repeated', 'chosen by the person');
-  await browser.press(Enter);
+  await browser.press(KEYS.Enter);
+}
+
+test('a first password is replaced before anything else, and then leads to the address', async () => {
+  await fillNewUser('new-one');
+  await clickOn(`${CREATE} button[type=submit]`);
+  await untilTitle('The user is created');
+  await browser.deleteCookies();
+  await browser.open(`${APP}/first?x=1`);
+  await setup.enterPassword('new-one', FIRST_PASSWORD);
+  await untilTitle('Choose a password');
+  await browser.open(`${APP}/first?x=1`);
+  await untilTitle('Choose a password');
+  await checkPage(browser, 'signin-choose-password', 'desktop');
+  await choosePassword();
   await setup.untilProgram(`${APP}/first?x=1`);
+});
+
+test('an invited person opens the link, chooses a password, and opens the program of a group', async () => {
+  await fillNewUser('invited', 'invited@example.org', 'link');
+  await browser.fill('groups', 'staff, editors');
+  await clickOn(`${CREATE} button[type=submit]`);
+  await untilTitle('The user is invited');
+  const link = await browser.run('return document.querySelector("pre").textContent.trim()');
+  await browser.deleteCookies();
+  // As some mail programs leave it.
+  await browser.open(`${link.replace('#', '?utm_source=mail%23')}).`);
+  await untilTitle('Choose a password');
+  assert.match(
+    await browser.run('return document.body.innerText'),
+    /This link is for the account invited/,
+  );
+  const visited = JSON.stringify(await browser.history());
+  assert.ok(!visited.includes(new URL(link).hash.slice(1)), 'the history has no token');
+  await choosePassword();
+  await setup.untilAt(`${LOGIN}/account`);
+  await browser.open(`${APP}/team?x=1`);
+  const received = await setup.untilProgram(`${APP}/team?x=1`);
+  assert.equal(received.get('x-auth-groups'), 'editors,staff');
+  await browser.deleteCookies();
+  await browser.open(link);
+  await browser.untilText('problem', /ask an administrator for a new link/);
 });
 
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
   await fillNewUser('typed-before', 'typed@example.org');
   await browser.deleteCookies();
-  await browser.press(Enter);
-  await setup.untilTitle('Sign in');
+  await browser.press(KEYS.Enter);
+  await untilTitle('Sign in');
   assert.match(await browser.run('return document.body.innerText'), /Your sign-in has ended/);
   await setup.enterPassword(administrator.username);
-  await browser.until('location.pathname === "/account/users"');
-  await browser.untilVisible('username');
+  await setup.untilAt(`${LOGIN}/account/users`);
+  await untilVisible('username');
   assert.deepEqual(
     await Promise.all(['username', 'email', 'by', 'password'].map((id) => browser.value(id))),
     ['typed-before', 'typed@example.org', 'password', ''],
@@ -331,26 +232,26 @@ test('a form whose session has ended is filled in again after the sign-in, secre
 });
 
 test('of several forms with one address, the one that was sent is shown again', async () => {
-  await openAs(plain, '/account/keys');
+  await openAs(plain, 'keys');
   await browser.run(`return Promise.all(['one', 'other'].map((name) => fetch('/account/keys', {
     method: 'POST', body: new URLSearchParams({ name, days: '30' }) })))`);
-  await openAs(plain, '/account/keys');
+  await browser.reload();
   const IDS = `[...document.querySelectorAll('[name="key_id"]')].map(({ value }) => value)`;
   const ids: string[] = await browser.run(`return ${IDS}`);
   assert.ok(ids.length > 1);
   const id = ids.at(-1);
   await browser.deleteCookies();
   await browser.run(`document.querySelector('[value="${id}"]').form.requestSubmit()`);
-  await setup.untilTitle('Sign in');
+  await untilTitle('Sign in');
   await setup.enterPassword(plain.username);
-  await browser.until('location.pathname === "/account/keys"');
+  await setup.untilAt(`${LOGIN}/account/keys`);
   await browser.until('document.activeElement.form !== undefined');
   const FOCUSED = 'document.activeElement.form.elements.namedItem("key_id").value';
   assert.deepEqual(await browser.run(`return [${FOCUSED}, ${IDS}]`), [id, ids]);
 });
 
 test('a second click does not send a form again', async () => {
-  await openAs(plain, '/account');
+  await openAs(plain, '');
   const prevented = await browser.run(`
     const form = document.querySelector('form[action="/account/name"]');
     const seen = [];

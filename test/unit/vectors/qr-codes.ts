@@ -1,6 +1,6 @@
 /**
  * Texts and their QR codes, which have been read by zbar and by a reader that was written from
- * ISO/IEC 18004. `make e2e NAME=browser` reads them again.
+ * ISO/IEC 18004.
  */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';

@@ -1,0 +1,108 @@
+/** What tests do with a page, and wait for on it, beside the commands of WebDriver. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after } from 'node:test';
+import { until } from '../../support/until.ts';
+import { findProgram } from '../programs.ts';
+import type { Driver } from './webdriver.ts';
+
+export type Browser = ReturnType<typeof withSteps>;
+
+/** A directory for files of a browser, which runs as another user if this process is root. */
+export function createFolder(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-browser-'));
+  chmodSync(directory, 0o777);
+  after(() => rmSync(directory, { recursive: true }));
+  return directory;
+}
+
+export function withSteps(driver: Driver) {
+  /** Waits until the page has this heading. */
+  const untilHeading = (heading: string) =>
+    driver.until(`[...document.querySelectorAll('h1')]
+      .some((one) => one.checkVisibility() && one.innerText === ${JSON.stringify(heading)})`);
+  return {
+    ...driver,
+    untilHeading,
+    /**
+     * Starts from a blank page: an address that differs only in its fragment would not be loaded
+     * again.
+     */
+    async load(address: string): Promise<void> {
+      await driver.open('about:blank');
+      await driver.open(address);
+    },
+    /** The id of the focused element. */
+    focused: (): Promise<string> => driver.run('return document.activeElement.id'),
+    /** Waits until the page says in its heading that nothing can be done, and offers nothing. */
+    async untilEnded(heading: string): Promise<void> {
+      await untilHeading(heading);
+      const controls: string[] = await driver.run(`
+        const all = [...document.querySelectorAll('main :is(button, input, textarea, select)')];
+        return all.filter((one) => one.checkVisibility()).map(({ id }) => id);`);
+      assert.deepEqual([controls, await driver.title()], [[], heading]);
+    },
+    /** Waits for an error message: at a control, or at the button that caused it. */
+    untilProblem: (pattern: RegExp) =>
+      driver.until(`[...document.querySelectorAll('#problem, .error')]
+        .some((one) => one.checkVisibility() && ${pattern}.test(one.innerText))`),
+    /** The same at a field, with which screen readers announce it. */
+    async untilFieldProblem(id: string, pattern: RegExp): Promise<void> {
+      await driver.untilText(`${id}-error`, pattern);
+      const announced = await driver.run(`
+        const field = document.getElementById('${id}');
+        const described = field.getAttribute('aria-describedby').split(' ')[0];
+        return [field.ariaInvalid, described, document.getElementById(described).role];`);
+      assert.deepEqual(announced, ['true', `${id}-error`, 'alert']);
+    },
+    /** Console messages except for expected replies: policy violations and script errors remain. */
+    async errors(): Promise<string[]> {
+      const expected = /responded with a status of 4\d\d |net::ERR_INTERNET_DISCONNECTED/;
+      return (await driver.log())
+        .filter(({ source, message }) => source !== 'network' || !expected.test(message))
+        .map(({ message }) => message);
+    },
+    /** Saves what the page shows. */
+    async saveFile(): Promise<readonly [name: string, bytes: Buffer]> {
+      const directory = createFolder();
+      await driver.saveTo(directory);
+      await driver.click('save');
+      // The browser may still be writing it, beside an empty one or under another name.
+      const saved = () =>
+        readdirSync(directory)
+          .filter((name) => !/download|\.part$/.test(name))
+          .map((name) => [name, readFileSync(join(directory, name))] as const)
+          .find(([, bytes]) => bytes.length > 0);
+      await until(() => saved() !== undefined, 'the saved file');
+      return saved() ?? assert.fail();
+    },
+    /** What zbar, a reader that many programs use, finds in the QR code of an element. */
+    async readQrCode(selector: string): Promise<string> {
+      const file = join(createFolder(), 'qr.png');
+      writeFileSync(file, await driver.screenshot(selector));
+      const program = findProgram('zbarimg') ?? 'zbarimg';
+      return execFileSync(program, ['--quiet', '--raw', file], { encoding: 'utf8' }).trim();
+    },
+    /**
+     * Requests of the page wait in `held` until a test sends them.
+     * @param end how the addresses of these requests end; by default, all are held
+     */
+    holdFetch: (end = '') =>
+      driver.run(`
+        const send = fetch;
+        window.held = [];
+        window.answers = 0;
+        window.fetch = async (...request) => {
+          if (!String(request[0]).endsWith('${end}')) return send(...request);
+          await new Promise((resolve) => held.push(resolve));
+          const answer = await send(...request);
+          const read = answer.json.bind(answer);
+          // In a task of its own: by then, the page has used the answer.
+          answer.json = () => read().finally(() => setTimeout(() => { window.answers += 1; }));
+          return answer;
+        };`),
+  };
+}
