@@ -39,7 +39,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/secrets/passphrase.test.ts',
   'test/api/caller-log.test.ts',
   'test/api/webhook/large-bodies.test.ts',
-  'test/repository/deploy-starts.test.ts',
   'test/api/hostile/connections.test.ts',
   'test/api/hostile/bodies.test.ts',
   'test/api/identity/keys/create-revoke.test.ts',

@@ -1,29 +1,36 @@
-/** The files in deploy/, as the programs that use them read them. */
+/**
+ * The files in deploy/, as far as they name what the code has. `make e2e NAME=deploy` reads them
+ * with the tools that use them.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './process.ts';
-import { isMap, listAt, mapAt, readYaml, textAt, type Yaml, type YamlMap } from './yaml.ts';
 
 export const readDeployFile = (name: string): string =>
   readFileSync(join(root, 'deploy', name), 'utf8');
 export const KUBERNETES = readdirSync(join(root, 'deploy/kubernetes')).map(
   (name) => `kubernetes/${name}`,
 );
-export const YAML_FILES = [
-  'compose.yaml',
-  ...KUBERNETES,
-  'prometheus/prometheus.yaml',
-  'prometheus/kubernetes.yaml',
-  'prometheus/systemd.yaml',
-  'prometheus/rules.yaml',
-  'prometheus/rules.test.yaml',
-];
+const unquoted = (text: string) => text.replace(/^"(.*)"$/, '$1');
 
-export const only = (documents: readonly Yaml[]): Yaml => {
-  if (documents.length !== 1 || documents[0] === undefined)
-    throw new Error(`${documents.length} documents`);
-  return documents[0];
-};
+/** The values of a key of YAML, wherever it stands in this text. */
+export const valuesOf = (text: string, key: string): string[] =>
+  [...text.matchAll(new RegExp(`^[ -]*${key}: (.+)$`, 'gm'))].map(([, value = '']) =>
+    unquoted(value),
+  );
+const listOf = (text: string, key: string) =>
+  valuesOf(text, key).flatMap((list) => list.slice(1, -1).split(', '));
+
+/** @throws if a program could read the value as another type than text */
+function textOf(value: string): string {
+  if (/^(on|off|yes|no|true|false|null|\d+(\.\d+)?)$/i.test(value))
+    throw new Error(`quote ${value}`);
+  return unquoted(value);
+}
+const variablesIn = (text: string) =>
+  [...text.matchAll(/^ +([A-Z_]+): (.+)$/gm)].map(
+    ([, name = '', value = '']) => [name, textOf(value)] as const,
+  );
 
 /** A process of Gatehouse as a file starts it. */
 export interface Deployed {
@@ -37,86 +44,65 @@ export interface Deployed {
   readonly files: readonly string[];
 }
 
-export const compose: Yaml = only(readYaml(readDeployFile('compose.yaml')));
-
-/** Replaces `${DOMAIN}` and `${DOMAIN:?…}`. @throws if another variable is needed */
-function withDomain(text: string, domain: string): string {
-  const found = text.replace(/\$\{DOMAIN(:\?[^}]*)?\}/g, domain);
-  if (found.includes('$')) throw new Error(`another variable is needed: ${text}`);
-  return found;
-}
-
-const texts = (map: YamlMap): Record<string, string> =>
-  Object.fromEntries(Object.entries(map).map(([name, value]) => [name, String(value)]));
+export const compose = readDeployFile('compose.yaml');
+/** Each service of compose.yaml with its lines. */
+export const COMPOSED = [
+  ...(compose.split(/^services:\n/m)[1] ?? '')
+    .split(/^\w/m, 1)
+    .join('')
+    .matchAll(/^ {2}([a-z]+):\n((?: {4}.*\n|\n)+)/gm),
+].map(([, name = '', text = '']) => ({ name, text }));
 
 export function composeServices(): Deployed[] {
-  const own = Object.entries(mapAt(compose, 'services')).filter(([, service]) =>
-    /^gatehouse:/.test(textAt(service, 'image')),
-  );
-  return own.map(([name, service]) => {
-    const given = Object.entries(texts(mapAt(service, 'environment')));
-    return {
-      from: `compose.yaml, ${name}`,
-      words: listAt(service, 'command').map(String),
-      environment: Object.fromEntries(
-        given.map(([key, value]) => [key, withDomain(value, 'example.org')]),
-      ),
-      secrets: '/run/secrets',
-      files: listAt(service, 'secrets').map(String),
-    };
-  });
+  const [shared = ''] = /^x-environment: [^]*?\n\n/m.exec(compose) ?? [];
+  const own = COMPOSED.filter(({ text }) => text.includes('<<: *service'));
+  return own.map(({ name, text }) => ({
+    from: `compose.yaml, ${name}`,
+    words: listOf(text, 'command'),
+    environment: Object.fromEntries(
+      variablesIn(shared + text).map(([key, value]) => [
+        key,
+        value.replace(/\$\{DOMAIN(:\?[^}]*)?\}/g, 'example.org'),
+      ]),
+    ),
+    secrets: '/run/secrets',
+    files: listOf(text, 'secrets'),
+  }));
 }
 
-export const manifests: readonly Yaml[] = KUBERNETES.flatMap((name) =>
-  readYaml(readDeployFile(name)),
-);
-export const ofKind = (kind: string): readonly Yaml[] =>
-  manifests.filter((one) => textAt(one, 'kind') === kind);
-
-export function manifest(kind: string, name: string): Yaml {
-  const found = ofKind(kind).find((one) => textAt(one, 'metadata.name') === name);
-  if (found === undefined) throw new Error(`no ${kind} ${name}`);
-  return found;
-}
-
-export const workloads: readonly Yaml[] = [...ofKind('Deployment'), ...ofKind('Job')];
-const CONTAINER = 'spec.template.spec.containers.0';
+const manifests = KUBERNETES.flatMap((name) => readDeployFile(name).split(/^---\n/m));
+export const ofKind = (kind: string): readonly string[] =>
+  manifests.filter((text) => valuesOf(text, 'kind').includes(kind));
+export const workloads: readonly string[] = [...ofKind('Deployment'), ...ofKind('Job')];
 
 /** By the name of a Secret: its keys, as the first lines of a manifest list them. */
 export const secretKeys: ReadonlyMap<string, readonly string[]> = new Map(
-  KUBERNETES.flatMap((name) => [
-    ...readDeployFile(name).matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm),
-  ]).map(([, secret = '', keys = '']) => [
-    secret,
-    keys
-      .split(',')
-      .map((key) => key.trim())
-      .filter((key) => /^\S+$/.test(key)),
-  ]),
+  manifests
+    .flatMap((text) => [...text.matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm)])
+    .map(([, secret = '', keys = '']) => [
+      secret,
+      keys.split(/, /).filter((key) => /^\S+$/.test(key)),
+    ]),
 );
 
 export function kubernetesWorkloads(): Deployed[] {
-  return workloads.map((workload) => {
-    const container = mapAt(workload, CONTAINER);
-    const shared =
-      'envFrom' in container
-        ? mapAt(manifest('ConfigMap', textAt(container, 'envFrom.0.configMapRef.name')), 'data')
-        : {};
-    const own = listAt(container, 'env').map((one) => [textAt(one, 'name'), textAt(one, 'value')]);
+  const shared = variablesIn(ofKind('ConfigMap').join(''));
+  return workloads.map((text) => {
+    const own = text.matchAll(/- name: ([A-Z_]+)\n +value: (.*)/g);
     return {
-      from: `Kubernetes, ${textAt(workload, 'metadata.name')}`,
-      words: listAt(container, 'args').map(String),
-      environment: { ...texts(shared), ...Object.fromEntries(own) },
-      secrets: textAt(container, 'volumeMounts.0.mountPath'),
-      files:
-        secretKeys.get(textAt(workload, 'spec.template.spec.volumes.0.secret.secretName')) ?? [],
+      from: `Kubernetes, ${valuesOf(text, 'name')[0]}`,
+      words: listOf(text, 'args'),
+      environment: {
+        ...Object.fromEntries(text.includes('configMapRef:') ? shared : []),
+        ...Object.fromEntries([...own].map(([, name = '', value = '']) => [name, textOf(value)])),
+      },
+      secrets: valuesOf(text, 'mountPath')[0] ?? '',
+      files: secretKeys.get(valuesOf(text, 'secretName')[0] ?? '') ?? [],
     };
   });
 }
 
-/**
- * The values of a key in a unit file, in order. An empty one begins the list anew, as in systemd.
- */
+/** The values of a key in a unit file. An empty one begins the list anew, as in systemd. */
 export function unitValues(unit: string, key: string): string[] {
   const values = [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(
     ([, value = '']) => value,
@@ -124,60 +110,48 @@ export function unitValues(unit: string, key: string): string[] {
   return values.slice(values.lastIndexOf('') + 1);
 }
 
-const CREDENTIALS = '/run/credentials/unit';
-
-export function unitOf(service: string): string {
-  return `${readDeployFile('systemd/gatehouse@.service')}\n${readDeployFile(`systemd/gatehouse@${service}.service.d/credentials.conf`)}`;
-}
+export const unitOf = (service: string): string =>
+  readDeployFile('systemd/gatehouse@.service') +
+  readDeployFile(`systemd/gatehouse@${service}.service.d/credentials.conf`);
 
 export function systemdUnits(services: readonly string[]): Deployed[] {
+  const secrets = '/run/credentials/unit';
   return services.map((service) => {
-    const unit = unitOf(service);
-    const specified = (text: string) =>
-      text
-        .replaceAll('%i', service)
-        .replaceAll('%d', CREDENTIALS)
-        .replaceAll('%S', '/var/lib')
-        .replaceAll('%t', '/run');
-    const [, ...words] = specified(unitValues(unit, 'ExecStart').join('\n')).split(' ');
-    const environment = unitValues(unit, 'Environment').map((one) =>
-      specified(one).split(/=(.*)/s, 2),
-    );
+    const unit = unitOf(service)
+      .replaceAll('%i', service)
+      .replaceAll('%d', secrets)
+      .replaceAll('%S', '/var/lib')
+      .replaceAll('%t', '/run');
     return {
       from: `systemd, gatehouse@${service}`,
-      words,
-      environment: Object.fromEntries(environment),
-      secrets: CREDENTIALS,
+      words: unitValues(unit, 'ExecStart').join().split(' ').slice(1),
+      environment: Object.fromEntries(
+        unitValues(unit, 'Environment').map((one) => one.split(/=(.*)/s, 2)),
+      ),
+      secrets,
       files: unitValues(unit, 'LoadCredential').map((one) => one.split(':', 1).join('')),
     };
   });
 }
 
-export interface Rule {
-  readonly alert: string;
-  readonly expr: string;
-  readonly severity: string;
-  readonly runbook: string;
-}
-
-export function alertRules(): Rule[] {
-  const rules = only(readYaml(readDeployFile('prometheus/rules.yaml')));
-  return listAt(rules, 'groups.0.rules').map((rule) => ({
-    alert: textAt(rule, 'alert'),
-    expr: textAt(rule, 'expr'),
-    severity: textAt(rule, 'labels.severity'),
-    runbook: textAt(rule, 'annotations.runbook'),
-  }));
+export function alertRules() {
+  const [, ...rules] = readDeployFile('prometheus/rules.yaml').split(/^ {6}- alert: /m);
+  return rules.map((text) => {
+    const [, block, line = ''] = /^ +expr: (?:\|\n((?: {10}.*\n)+)|(.*)\n)/m.exec(text) ?? [];
+    return {
+      alert: text.split('\n', 1).join(''),
+      expr: block ?? line,
+      severity: /severity: (\w+)/.exec(text)?.[1] ?? '',
+      runbook: valuesOf(text, 'runbook').join(),
+    };
+  });
 }
 
 /** The expressions of the dashboard by the title of their panel. */
 export function dashboardExpressions(): Array<readonly [title: string, expr: string]> {
-  const board: Yaml = JSON.parse(readDeployFile('grafana/gatehouse.json'));
-  return listAt(board, 'panels')
-    .filter((panel) => isMap(panel) && 'targets' in panel)
-    .flatMap((panel) =>
-      listAt(panel, 'targets').map(
-        (target) => [textAt(panel, 'title'), textAt(target, 'expr')] as const,
-      ),
-    );
+  const { panels }: { panels: Array<{ title: string; targets?: Array<{ expr: string }> }> } =
+    JSON.parse(readDeployFile('grafana/gatehouse.json'));
+  return panels.flatMap(({ title, targets = [] }) =>
+    targets.map(({ expr }) => [title, expr] as const),
+  );
 }
