@@ -1,11 +1,7 @@
 /** docs/asvs.md: every requirement has a verdict and evidence. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { test } from 'node:test';
-
-const root = dirname(dirname(import.meta.dirname));
-const read = (name: string) => readFileSync(join(root, name), 'utf8');
+import { readDocument as read } from '../support/documents.ts';
 
 /**
  * The requirements of Level 1 and 2 that apply. One that disappears from the document would be
@@ -24,62 +20,41 @@ const EXPECTED: Readonly<Record<string, string>> = {
     16.2.5 16.3.1 16.3.2 16.3.3 16.4.1 16.4.2 16.5.1 16.5.2 16.5.3`,
 };
 
-interface Row {
-  readonly id: string;
-  readonly level: string;
-  readonly requirement: string;
-  readonly verdict: string;
-  readonly evidence: string;
-}
-
-const rows: readonly Row[] = read('docs/asvs.md')
+const rows = read('docs/asvs.md')
   .split('\n')
   .filter((line) => /^\| \d/.test(line))
   .map((line) => {
     const cells = line.slice(1, -1).split('|');
-    const [id = '', level = '', requirement = '', verdict = '', evidence = '', ...others] =
-      cells.map((cell) => cell.trim());
-    assert.deepEqual(others, [], `a row with too many cells: ${line}`);
+    assert.equal(cells.length, 5, line);
+    const [id = '', level = '', requirement = '', verdict = '', evidence = ''] = cells.map((cell) =>
+      cell.trim(),
+    );
     return { id, level, requirement, verdict, evidence };
   });
 
-const filesOf = ({ evidence }: Row) =>
-  [...evidence.matchAll(/`((?:src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g)].map(
-    ([, name = '']) => name,
-  );
-
-test('every requirement is listed once, with a level and a sentence', () => {
+test('every requirement is listed once, with a sentence, and none is missing', () => {
   const ids = rows.map(({ id }) => id);
   assert.equal(new Set(ids).size, ids.length, 'a requirement is listed twice');
-  for (const { id, level, requirement } of rows) {
-    assert.match(id, /^\d+\.\d+\.\d+$/);
-    assert.match(level, /^[123]$/, id);
-    assert.match(requirement, /^[A-Z].*\.$/, id);
+  for (const { level, requirement, id } of rows)
+    assert.match(`${level} ${requirement}`, /^[123] [A-Z].*\.$/, id);
+  for (const [level, expected] of Object.entries(EXPECTED)) {
+    const listed = rows.filter((row) => row.level === level).map(({ id }) => id);
+    assert.deepEqual(listed.sort(), expected.trim().split(/\s+/).sort(), level);
   }
 });
 
-for (const [level, expected] of Object.entries(EXPECTED)) {
-  test(`no requirement of level ${level} is missing, and none is listed at another level`, () => {
-    const listed = rows.filter((row) => row.level === level).map(({ id }) => id);
-    assert.deepEqual(listed.sort(), expected.trim().split(/\s+/).sort());
-  });
-}
-
 test('every verdict is one of three, and has its evidence or its reason', () => {
-  for (const row of rows) {
-    const { id, verdict, evidence } = row;
+  for (const { id, verdict, evidence } of rows) {
     assert.ok(['met', 'not met', 'not applicable'].includes(verdict), `${id}: "${verdict}"`);
+    const words = evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length;
     if (verdict !== 'met') {
-      assert.ok(
-        evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length >= 4,
-        `${id} has no reason`,
-      );
+      assert.ok(words >= 4, `${id} has no reason`);
       continue;
     }
-    const isTest = (name: string) => name.endsWith('.test.ts');
-    const files = filesOf(row);
-    assert.ok(!files.every(isTest), `${id} names neither a source file nor a document`);
-    assert.ok(files.some(isTest), `${id} names no test`);
+    const files = evidence.match(/`((src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g) ?? [];
+    const tests = files.filter((name) => name.endsWith('.test.ts`'));
+    assert.ok(files.length > tests.length, `${id} names neither a source file nor a document`);
+    assert.ok(tests.length > 0, `${id} names no test`);
   }
 });
 

@@ -91,7 +91,7 @@ const HARDENED: ReadonlyArray<readonly [texts: readonly string[], lines: readonl
       'mem_limit: 256m',
     ],
   ],
-  // Node needs what MemoryDenyWriteExecute forbids. A wrong setting does not become right by itself.
+  // A wrong setting does not become right by itself.
   [
     SERVICE_NAMES.map(unitOf),
     ['MemoryMax=256M', 'Restart=always', 'RestartPreventExitStatus=78', 'NoNewPrivileges=yes'],
@@ -110,6 +110,7 @@ test('every process is without privileges, limited in memory, and probed', () =>
       );
     }
   }
+  // Node needs what it forbids.
   for (const name of SERVICE_NAMES)
     assert.deepEqual(unitValues(unitOf(name), 'MemoryDenyWriteExecute'), []);
   assert.match(dockerfile, /^USER 1000:1000$/m);

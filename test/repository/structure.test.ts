@@ -97,195 +97,156 @@ function importsOnDemand(tree: Tree): string[] {
 }
 
 /** @returns the files other than `allowed` whose code matches */
-function elsewhere(tree: Tree, pattern: RegExp, allowed: readonly string[]): string[] {
-  return [...tree]
-    .filter(([file, text]) => !allowed.includes(file) && pattern.test(code(text)))
-    .map(([file]) => file);
-}
+const onlyIn =
+  (pattern: RegExp, ...allowed: readonly string[]) =>
+  (tree: Tree): string[] =>
+    [...tree]
+      .filter(([file, text]) => !allowed.includes(file) && pattern.test(code(text)))
+      .map(([file]) => file);
 
 const code = (text: string) => text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '');
-
 const sqlFiles = [...source.keys()].filter(
   (file) => file.includes('/store/') || file.startsWith('src/platform/db/'),
 );
+const strayFilesOfSql = (tree: Tree) =>
+  [...tree.keys()].filter(
+    (file) => file.endsWith('.sql') && !/^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/.test(file),
+  );
 
-interface Rule {
-  readonly rule: string;
-  /** @returns each violation */
-  readonly check: (tree: Tree) => string[];
-  /** A violation that `check` must notice. */
-  readonly planted: readonly [file: string, text: string];
-}
-
-const RULES: readonly Rule[] = [
-  {
-    rule: 'imports point downward',
-    check: upwardImports,
-    planted: ['src/platform/http/planted.ts', "import { seal } from '../crypto/seal.ts';"],
-  },
-  {
-    rule: 'type imports point downward',
-    check: upwardImports,
-    planted: ['src/platform/runtime/planted.ts', "import type { Route } from '../http/route.ts';"],
-  },
-  {
-    rule: 'services do not import each other',
-    check: upwardImports,
-    planted: ['src/secrets/planted.ts', "import { may } from '../identity/policy.ts';"],
-  },
-  {
-    rule: 'a service does not import the process',
-    check: upwardImports,
-    planted: [
-      'src/webhook/planted.ts',
-      "import { readShared } from '../platform/process/settings.ts';",
-    ],
-  },
-  {
-    rule: 'only db imports postgres',
-    check: upwardImports,
-    planted: ['src/webhook/planted.ts', "import postgres from 'postgres';"],
-  },
-  {
-    rule: 'there is no other package',
-    check: upwardImports,
-    planted: ['src/platform/db/planted.ts', "import left from 'left-pad';"],
-  },
-  {
-    rule: 'imports have no cycles',
-    check: cycles,
-    planted: ['src/platform/crypto/planted.ts', "import './planted.ts';"],
-  },
-  {
-    rule: 'the platform names no service',
-    check: namesOfServices,
-    planted: ['src/platform/runtime/planted.ts', "const name = 'webhook';"],
-  },
-  {
-    rule: 'imports on demand only at the seams',
-    check: importsOnDemand,
-    planted: ['src/platform/http/planted.ts', "const { route } = await import('./route.ts');"],
-  },
-  {
-    rule: 'files are short, and lines hold little',
-    check: overLimits,
-    planted: ['src/platform/http/planted.ts', '\n'.repeat(LIMITS.fileLines + 1)],
-  },
-  {
-    rule: 'one createServer',
-    check: (tree) => elsewhere(tree, /createServer\(/, ['src/platform/http/wire/server.ts']),
-    planted: ['src/serve.ts', 'createServer()'],
-  },
-  {
-    rule: 'one reader of the environment',
-    check: (tree) => elsewhere(tree, /process\.env/, ['src/main.ts']),
-    planted: ['src/serve.ts', 'process.env.X'],
-  },
-  {
-    rule: 'one exit',
-    check: (tree) => elsewhere(tree, /process\.exit\(/, ['src/main.ts']),
-    planted: ['src/serve.ts', 'process.exit(1)'],
-  },
-  // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
-  // exchange times with others, write them into the log, or compare the clocks.
-  {
-    rule: 'the wall clock decides nothing',
-    check: (tree) =>
-      elsewhere(tree, /Date\.now\(|new Date\(\)(?!\.toISOString)/, [
-        'src/platform/db/clock.ts',
-        'src/platform/runtime/log.ts',
-        'src/webhook/accept.ts',
-        'src/webhook/worker.ts',
-        'src/webhook/verification.ts',
-        'src/webhook/targets/forward.ts',
-        'src/commands/events.ts',
-      ]),
-    planted: ['src/serve.ts', 'Date.now() - since'],
-  },
-  {
-    rule: 'SQL only in stores and db',
-    check: (tree) => elsewhere(tree, /\bsql(<[^`]*>)?`/, sqlFiles),
-    planted: ['src/identity/login.ts', 'sql`select 1`'],
-  },
-  {
-    rule: 'files of SQL are the steps of a schema',
-    check: (tree) =>
-      [...tree.keys()].filter(
-        (file) =>
-          file.endsWith('.sql') && !/^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/.test(file),
-      ),
-    planted: ['src/identity/store/planted.sql', 'select 1;'],
-  },
-  {
-    rule: 'lists of values are one parameter',
-    check: (tree) => elsewhere(tree, /\bin \$\{sql\(/, []),
-    planted: ['src/platform/db/planted.ts', 'sql`select 1 where id in ${sql(ids)}`'],
-  },
-  {
-    rule: 'raw SQL is constant',
-    check: (tree) =>
-      elsewhere(tree, /\.unsafe\(/, ['src/platform/db/client.ts', 'src/platform/db/schema.ts']),
-    planted: ['src/identity/store/users.ts', 'sql.unsafe(x)'],
-  },
-  {
-    rule: 'error statuses only in the table',
-    check: (tree) =>
-      elsewhere(tree, /\b(status|statusCode): [45]\d\d\b/, ['src/platform/http/route/errors.ts']),
-    planted: ['src/identity/login.ts', '({ status: 401 })'],
-  },
-  {
-    rule: 'no way around the type system',
-    check: (tree) =>
-      elsewhere(tree, /: any\b|as any\b|<any>|@ts-|as unknown as|\w!(\.|;|\)|\[)/, []),
-    planted: ['src/serve.ts', 'const x = y as any;'],
-  },
-  {
-    rule: 'nothing is written to the console',
-    check: (tree) => elsewhere(tree, /console\./, []),
-    planted: ['src/serve.ts', 'console.log(1)'],
-  },
-];
-
-function holds({ rule, check, planted }: Rule, tree: Tree): void {
+/**
+ * @param check returns each violation
+ * @param file gets the text that violates the rule, which `check` must notice
+ */
+function holds(
+  rule: string,
+  check: (tree: Tree) => readonly string[],
+  file: string,
+  planted: string,
+  tree: Tree = source,
+): void {
   test(rule, () => {
     assert.deepEqual(check(tree), []);
-    const violated = check(new Map(tree).set(...planted));
+    const violated = check(new Map(tree).set(file, planted));
     assert.notDeepEqual(violated, [], 'the rule does not notice its planted violation');
   });
 }
 
-for (const rule of RULES) holds(rule, source);
+const HTTP = 'src/platform/http/planted.ts';
+const DB = 'src/platform/db/planted.ts';
+const HOOKS = 'src/webhook/planted.ts';
+const SERVE = 'src/serve.ts';
+holds('imports point downward', upwardImports, HTTP, "import { seal } from '../crypto/seal.ts';");
+holds(
+  'type imports point downward',
+  upwardImports,
+  'src/platform/runtime/planted.ts',
+  "import type { Route } from '../http/route.ts';",
+);
+holds(
+  'services do not import each other',
+  upwardImports,
+  HOOKS,
+  "import { may } from '../identity/policy.ts';",
+);
+holds(
+  'a service does not import the process',
+  upwardImports,
+  HOOKS,
+  "import { readShared } from '../platform/process/settings.ts';",
+);
+holds('only db imports postgres', upwardImports, HOOKS, "import postgres from 'postgres';");
+holds('there is no other package', upwardImports, DB, "import left from 'left-pad';");
+holds('imports have no cycles', cycles, HTTP, "import './planted.ts';");
+holds('the platform names no service', namesOfServices, HTTP, "const name = 'webhook';");
+holds(
+  'imports on demand only at the seams',
+  importsOnDemand,
+  HTTP,
+  "const { route } = await import('./route.ts');",
+);
+holds('files are short', overLimits, HTTP, '\n'.repeat(LIMITS.fileLines + 1));
+holds(
+  'one createServer',
+  onlyIn(/createServer\(/, 'src/platform/http/wire/server.ts'),
+  SERVE,
+  'createServer()',
+);
+holds('one reader of the environment', onlyIn(/process\.env/, 'src/main.ts'), SERVE, 'process.env');
+holds('one exit', onlyIn(/process\.exit\(/, 'src/main.ts'), SERVE, 'process.exit(1)');
+// Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
+// exchange times with others, write them into the log, or compare the clocks.
+holds(
+  'the wall clock decides nothing',
+  onlyIn(
+    /Date\.now\(|new Date\(\)(?!\.toISOString)/,
+    'src/platform/db/clock.ts',
+    'src/platform/runtime/log.ts',
+    'src/webhook/accept.ts',
+    'src/webhook/worker.ts',
+    'src/webhook/verification.ts',
+    'src/webhook/targets/forward.ts',
+    'src/commands/events.ts',
+  ),
+  SERVE,
+  'Date.now() - since',
+);
+holds('SQL only in stores and db', onlyIn(/\bsql(<[^`]*>)?`/, ...sqlFiles), SERVE, 'sql`select 1`');
+holds(
+  'files of SQL are the steps of a schema',
+  strayFilesOfSql,
+  'src/identity/store/planted.sql',
+  'select 1;',
+);
+holds(
+  'lists of values are one parameter',
+  onlyIn(/\bin \$\{sql\(/),
+  DB,
+  'sql`select 1 where id in ${sql(ids)}`',
+);
+holds(
+  'raw SQL is constant',
+  onlyIn(/\.unsafe\(/, 'src/platform/db/client.ts', 'src/platform/db/schema.ts'),
+  DB,
+  'sql.unsafe(x)',
+);
+holds(
+  'error statuses only in the table',
+  onlyIn(/\b(status|statusCode): [45]\d\d\b/, 'src/platform/http/route/errors.ts'),
+  SERVE,
+  '({ status: 401 })',
+);
+holds(
+  'no way around the type system',
+  onlyIn(/: any\b|as any\b|<any>|@ts-|as unknown as|\w!(\.|;|\)|\[)/),
+  SERVE,
+  'const x = y as any;',
+);
+holds('nothing is written to the console', onlyIn(/console\./), SERVE, 'console.log(1)');
 
 /** The tests, which run beside compiled files. */
 const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
 const TEST_LINES = 400;
-
-holds(
-  {
-    rule: 'no file of the tests has more than 400 lines',
-    check: (tree) => [...tree].flatMap(([file, text]) => (linesOf(text) > TEST_LINES ? file : [])),
-    planted: ['test/e2e/planted.ts', '\n'.repeat(TEST_LINES + 1)],
-  },
-  tests,
-);
+const overLong = (tree: Tree) =>
+  [...tree].flatMap(([file, text]) => (linesOf(text) > TEST_LINES ? file : []));
+const tooLong = '\n'.repeat(TEST_LINES + 1);
+holds('no file of the tests is too long', overLong, 'test/e2e/planted.ts', tooLong, tests);
 
 /** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
 const TIMES =
   /(?<![.\w'])setTimeout\(|\bsetTimeout\b.*\sfrom\s'node:timers|\bpg_sleep\(|\bperformance\.now\(\)/;
-
+const timed = onlyIn(
+  TIMES,
+  'test/support/until.ts',
+  'test/support/clock.ts',
+  'test/support/proxy.ts', // a delay is what it makes
+  'test/unit/db/take-next.test.ts',
+);
 // A machine may be as slow as it likes: a test waits for a condition, with `until`.
 holds(
-  {
-    rule: 'no test waits for a time or measures one',
-    check: (tree) =>
-      elsewhere(tree, TIMES, [
-        'test/support/until.ts',
-        'test/support/clock.ts',
-        'test/support/proxy.ts', // a delay is what it makes
-        'test/unit/db/take-next.test.ts',
-      ]).filter((file) => !file.startsWith('test/e2e/')),
-    planted: ['test/unit/planted.test.ts', 'setTimeout(resolve, 100);'],
-  },
+  'no test waits for a time or measures one',
+  (tree) => timed(tree).filter((file) => !file.startsWith('test/e2e/')),
+  'test/unit/planted.test.ts',
+  'setTimeout(resolve, 100);',
   tests,
 );
 

@@ -12,7 +12,8 @@ import { StartupError, Unavailable } from '../../src/platform/runtime/errors.ts'
 import { ConfigurationError } from '../../src/platform/process/settings.ts';
 import type { Finished } from './process.ts';
 
-const COMMANDS = [...PROGRAM, ...IDENTITY, ...SECRETS, ...WEBHOOK, ...EVENTS];
+/** All but `serve`, which the program itself has. */
+export const COMMANDS = [...PROGRAM, ...IDENTITY, ...SECRETS, ...WEBHOOK, ...EVENTS];
 
 /**
  * Runs a command to its end, with standard output and standard error that are no terminal.

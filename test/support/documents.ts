@@ -8,6 +8,11 @@ export const PAGES = readdirSync(join(root, 'docs'))
   .map((name) => `docs/${name}`);
 export const DOCUMENTS = ['README.md', 'SECURITY.md', 'CONTRIBUTING.md', 'CHANGELOG.md', ...PAGES];
 
+/** The TypeScript of src/. */
+export const SOURCES = readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.ts'))
+  .map((name) => `src/${name}`);
+
 export const readDocument = (name: string): string => readFileSync(join(root, name), 'utf8');
 
 /**
@@ -15,19 +20,15 @@ export const readDocument = (name: string): string => readFileSync(join(root, na
  * backquotes.
  */
 export function rowsUnder(document: string, head: string): string[][] {
-  const blocks = readDocument(document)
-    .split(/\n(?!\|)/)
-    .map((block) => block.trimStart());
-  const tables = blocks.filter((block) => block.startsWith(`| ${head}`));
-  const rows = tables
-    .flatMap((table) => table.split('\n').slice(2))
-    .filter((line) => line.startsWith('|'));
-  const cellsOf = (line: string) =>
-    line
-      .slice(1, -1)
-      .split('|')
-      .map((cell) => cell.trim().replace(/^`([^`]*)`$/, '$1'));
-  return rows.map(cellsOf);
+  const blocks = readDocument(document).split(/\n(?!\|)/);
+  const tables = blocks
+    .map((block) => block.trimStart())
+    .filter((block) => block.startsWith(`| ${head}`));
+  const lines = tables.flatMap((table) => table.split('\n').slice(2));
+  return lines
+    .filter((line) => line.startsWith('|'))
+    .map((line) => line.slice(1, -1).split('|'))
+    .map((cells) => cells.map((cell) => cell.trim().replace(/^`([^`]*)`$/, '$1')));
 }
 
 /** The code blocks of the section below this heading, such as `### With Compose`. */
@@ -37,14 +38,7 @@ export function blocksUnder(document: string, heading: string): string[] {
   return [...section.matchAll(/^```\w*\n([^]*?)^```$/gm)].map(([, block = '']) => block);
 }
 
-export interface DocumentedMetric {
-  readonly name: string;
-  readonly type: string;
-  readonly labels: readonly string[];
-  readonly unit: string;
-}
-
-export function documentedMetrics(): DocumentedMetric[] {
+export function documentedMetrics() {
   return rowsUnder('docs/observability.md', 'metric').map(
     ([name = '', type = '', labels = '', unit = '']) => ({
       name,
