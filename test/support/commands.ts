@@ -15,33 +15,60 @@ import type { Finished } from './process.ts';
 /** All but `serve`, which the program itself has. */
 export const COMMANDS = [...PROGRAM, ...IDENTITY, ...SECRETS, ...WEBHOOK, ...EVENTS];
 
+interface Started {
+  stdout(): string;
+  stderr(): string;
+  /** As if the reader of standard output had gone. */
+  leave(): void;
+  readonly ended: Promise<Finished>;
+}
+
 /**
- * Runs a command to its end, with standard output and standard error that are no terminal.
  * `commands/cli.test.ts` compares the exit codes with those of a real process.
  * @param environment all of it: nothing is inherited
+ * @param isTTY whether standard output is a terminal
  */
-export async function runCommand(
+export function startCommand(
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
   input: string | Buffer = '',
-): Promise<Finished> {
-  const stdout = createSink();
+  isTTY = false,
+): Started {
+  const stdout = createSink(isTTY);
   const stderr = createSink();
   const streams = {
     stdin: Readable.from([Buffer.from(input)]),
     stdout: stdout.stream,
     stderr: stderr.stream,
   };
-  const terminal = createTerminal(streams, environment, () => true);
-  const code = await runOneOf(COMMANDS, words, terminal).catch((error: unknown) => {
-    for (const message of messagesOf(error)) terminal.note(`gatehouse: ${message}`);
-    return error instanceof ConfigurationError ? 78 : 1;
-  });
-  // As a process does before it ends.
-  stdout.stream.end();
-  await finished(stdout.stream);
-  return { code, signal: null, stdout: stdout.text(), stderr: stderr.text() };
+  let isRead = true;
+  const terminal = createTerminal(streams, environment, () => isRead);
+  const run = async () => {
+    const code = await runOneOf(COMMANDS, words, terminal).catch((error: unknown) => {
+      for (const message of messagesOf(error)) terminal.note(`gatehouse: ${message}`);
+      return error instanceof ConfigurationError ? 78 : 1;
+    });
+    // As a process does before it ends.
+    stdout.stream.end();
+    await finished(stdout.stream);
+    return { code, signal: null, stdout: stdout.text(), stderr: stderr.text() };
+  };
+  return {
+    stdout: stdout.text,
+    stderr: stderr.text,
+    leave: () => {
+      isRead = false;
+    },
+    ended: run(),
+  };
 }
+
+/** Runs a command to its end, with standard output that is no terminal. */
+export const runCommand = (
+  words: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  input: string | Buffer = '',
+): Promise<Finished> => startCommand(words, environment, input).ended;
 
 /** As `main.ts` prints it. @throws what `main.ts` calls an internal error */
 function messagesOf(error: unknown): readonly string[] {
@@ -50,7 +77,7 @@ function messagesOf(error: unknown): readonly string[] {
   throw error;
 }
 
-function createSink() {
+function createSink(isTTY = false) {
   const chunks: Buffer[] = [];
   const stream = new Writable({
     write(chunk: Buffer, _encoding, done) {
@@ -58,7 +85,10 @@ function createSink() {
       done();
     },
   });
-  return { stream, text: () => Buffer.concat(chunks).toString('utf8') };
+  return {
+    stream: Object.assign(stream, { isTTY }),
+    text: () => Buffer.concat(chunks).toString('utf8'),
+  };
 }
 
 /** One line on standard error says why, and nothing is on standard output. 78 has a line a problem. */

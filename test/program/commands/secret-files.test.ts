@@ -36,51 +36,37 @@ async function receive(name: string) {
   stderr.end();
   return { error, stdout: await text(stdout), stderr: await text(stderr) };
 }
+const saved = (as: string, name = 'a.pdf') => `File "${name}", 1000 bytes, saved as ${as}\n`;
 
 test('a file never overwrites another one, and keeps its extension', async () => {
   writeFileSync('a.b.pdf', 'mine');
-  for (const saved of ['a.b (1).pdf', 'a.b (2).pdf']) {
-    assert.equal(
-      (await receive('a.b.pdf')).stderr,
-      `File "a.b.pdf", 1000 bytes, saved as ${saved}\n`,
-    );
-    assert.deepEqual(readFileSync(saved), bytes);
+  for (const name of ['a.b (1).pdf', 'a.b (2).pdf']) {
+    assert.equal((await receive('a.b.pdf')).stderr, saved(name, 'a.b.pdf'));
+    assert.deepEqual(readFileSync(name), bytes);
   }
   assert.equal(readFileSync('a.b.pdf', 'utf8'), 'mine');
 });
 
-test('a name that the file system does not accept is replaced', async () => {
-  await receive(`${'契'.repeat(100)}.pdf`);
-  const [saved = '', ...others] = readdirSync('.');
-  assert.match(saved, /^secret-[0-9a-f-]{36}\.pdf$/);
-  assert.deepEqual([readFileSync(saved), others], [bytes, []]);
-});
-
-test('so is an extension that the file system does not accept', async () => {
-  await receive(`a.${'b'.repeat(300)}`);
-  const [saved = ''] = readdirSync('.');
-  assert.match(saved, /^secret-[0-9a-f-]{36}$/);
-  assert.deepEqual(readFileSync(saved), bytes);
-});
-
-test('when a hundred names are taken, the file gets one of its own', async () => {
-  writeFileSync('a.pdf', '');
+test('a name or extension that the file system does not accept, or that is taken, is replaced', async () => {
   for (let number = 1; number < 100; number += 1) writeFileSync(`a (${number}).pdf`, '');
-  await receive('a.pdf');
-  const [saved = ''] = readdirSync('.').filter((name) => name.startsWith('secret-'));
-  assert.deepEqual(readFileSync(saved), bytes);
+  writeFileSync('a.pdf', '');
+  const names = [`${'契'.repeat(100)}.pdf`, `a.${'b'.repeat(300)}`, 'a.pdf'];
+  for (const [count, name] of names.entries()) {
+    await receive(name);
+    const made = readdirSync('.').filter((one) => one.startsWith('secret-'));
+    assert.equal(made.length, count + 1, name);
+    for (const one of made) {
+      assert.match(one, /^secret-[0-9a-f-]{36}(\.pdf)?$/);
+      assert.deepEqual(readFileSync(one), bytes);
+    }
+  }
 });
 
-test('without a directory here, the file is saved in the temporary directory', async () => {
+test('without a directory here, it is the temporary one; without that, the file is printed', async () => {
   rmSync(process.cwd(), { recursive: true });
-  const { stderr } = await receive('a.pdf');
-  const saved = join(tmpdir(), 'a.pdf');
-  assert.equal(stderr, `File "a.pdf", 1000 bytes, saved as ${saved}\n`);
-  assert.deepEqual(readFileSync(saved), bytes);
-});
-
-test('a file that cannot be saved anywhere is printed, and the command fails', async () => {
-  rmSync(process.cwd(), { recursive: true });
+  const path = join(tmpdir(), 'a.pdf');
+  assert.equal((await receive('a.pdf')).stderr, saved(path));
+  assert.deepEqual(readFileSync(path), bytes);
   rmSync(tmpdir(), { recursive: true });
   const { error, stdout } = await receive('a.pdf');
   assert.ok(error instanceof OperationFailed);

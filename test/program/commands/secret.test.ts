@@ -1,139 +1,120 @@
-/** What `secret put` stores and prints. `transcripts/secrets.txt` has what it refuses. */
+/** `secret put` and `secret get`: texts, files, and links as pages make and mail programs leave them. */
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
-import { createDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
+import {
+  plainKey,
+  plainKeys,
+  plainOpen,
+  plainSeal,
+} from '../../unit/vectors/plain-browser-envelope.ts';
 
-const file = await createDatabase();
-const [plain, sharing] = await Promise.all(
-  [{}, { SHARE_PAGES: 'on' }].map((more) => startGatehouse({ after }, ['secrets'], file.url, more)),
-);
-const url = plain?.url.secrets ?? assert.fail();
-const sharingUrl = sharing?.url.secrets ?? assert.fail();
-const client = secretsClient(url);
-
-const run = (
-  words: readonly string[],
-  input: string | Buffer = '',
-  more: Readonly<Record<string, string>> = {},
-) => runCommand(['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN, ...more }, input);
-
-const count = async () => Number((await file.sql`select count(*) from secrets.secrets`)[0]?.count);
+const { secrets: base, sql, databaseUrl } = await launch(['secrets'], { SHARE_PAGES: 'on' });
+const client = secretsClient(base);
+const own = { GATEHOUSE_URL: base, AUTH_TOKEN };
+// Without pages, and thus with smaller limits.
+const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl, { SECRET_TTL: '0' });
+const plain = { GATEHOUSE_URL: `${url.secrets}/`, AUTH_TOKEN };
+const files = mkdtempSync(join(tmpdir(), 'gatehouse-secret-'));
+after(() => rmSync(files, { recursive: true }));
 
 async function put(input: string | Buffer, ...options: readonly string[]) {
-  const { code, stdout, stderr } = await run(['put', '--no-end-to-end', ...options], input);
+  const { code, stdout, stderr } = await runCommand(['secret', 'put', ...options], own, input);
   assert.equal(code, 0, stderr);
-  const [, id = '', secret = ''] = /^([0-9a-f-]{36})\n([A-Za-z0-9_-]{43})\n$/.exec(stdout) ?? [];
-  assert.notEqual(id, '', stdout);
-  return { id, secret };
+  return stdout.trim();
+}
+const get = (input: string, ...words: readonly string[]) =>
+  runCommand(['secret', 'get', ...words], {}, input);
+const reads = async (link: string) =>
+  (await client.receipt(/[0-9a-f-]{36}/.exec(link)?.[0] ?? '')).json.reads;
+const TEXT = { kind: 'text' };
+
+/** What a page would have made, for one reader. */
+async function share(about: object, content: string | Buffer, passphrase = '') {
+  const key = plainKey(randomBytes(32));
+  const keys = plainKeys(key, passphrase);
+  const sealed = plainSeal(keys.content, randomBytes(12), about, Buffer.from(content));
+  const locked = keys.proof === undefined ? {} : { passphrase: keys.proof };
+  const { id, secret } = await client.keep(sealed, { max_reads: 1, ...locked });
+  return { id, place: `${base}/s/${id}`, link: `${base}/s/${id}#1.${secret}.${key}` };
 }
 
-test('put: id and key on standard output, the expiry on standard error', async () => {
-  const { code, stdout, stderr } = await run(['put'], 'hunter2\n');
-  assert.equal(code, 0, stderr);
-  const [id = '', keys = '', ...rest] = stdout.split('\n');
-  assert.deepEqual(rest, ['']);
-  await assertEndToEnd(id, keys, 'hunter2');
-  const until = (await client.receipt(id)).json.expires_at;
-  assert.equal(stderr, `Stored until ${until}. Id and key (shown only once):\n`);
-});
-
-/** Only the keys open it, and only the first of them is the service's. */
-async function assertEndToEnd(id: string, keys: string, text: string) {
-  const [, secret = '', key = ''] = /^1\.([\w-]{43})\.([\w-]{48})$/.exec(keys) ?? [];
+test('put: the service does not see the text, and without pages, id and key are printed', async () => {
+  const link = await put('hunter2\n');
+  const [, id = '', secret = '', key = ''] =
+    /\/s\/([0-9a-f-]{36})#1\.([\w-]{43})\.([\w-]{48})$/.exec(link) ?? [];
   const { password } = (await client.decrypt(id, secret)).json;
-  assert.ok(!password.includes(text), 'the service does not see the text');
-  assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString('utf8'), text);
-}
+  assert.ok(!password.includes('hunter2'));
+  assert.equal(plainOpen(plainKeys(key, '').content, password).bytes.toString(), 'hunter2');
 
-test('put: prints a link if the service has share pages', async () => {
-  for (const GATEHOUSE_URL of [sharingUrl, `${sharingUrl}/`]) {
-    const { code, stdout, stderr } = await run(['put'], 'hunter2\n', { GATEHOUSE_URL });
-    assert.equal(code, 0, stderr);
-    const [, id = '', keys = ''] = /\/s\/([0-9a-f-]{36})#(.+)\n$/.exec(stdout) ?? [];
-    assert.equal(stdout, `${sharingUrl}/s/${id}#${keys}\n`);
-    const receipt = new RegExp(
-      `^Receipt, for you alone: ${sharingUrl}/r/${id}#[A-Za-z0-9_-]{43}\\n$`,
-      'm',
-    );
-    assert.match(stderr, /^Stored until \S+Z\. Link \(shown only once\):\n/);
-    assert.match(stderr, receipt);
-    await assertEndToEnd(id, keys, 'hunter2');
-  }
-});
-
-test('put --no-end-to-end: the service sees the text, and programs can read it', async () => {
-  const { stdout } = await run(['put', '--no-end-to-end'], 'hunter2', {
-    GATEHOUSE_URL: sharingUrl,
-  });
-  const [, id = '', secret = ''] = /\/s\/([0-9a-f-]{36})#([\w-]{43})\n$/.exec(stdout) ?? [];
-  assert.equal((await client.decrypt(id, secret)).json.password, 'hunter2');
-});
-
-test('put: no expiry in the note of a secret that never expires', async (t) => {
-  const { url: there } = await startGatehouse(t, ['secrets'], file.url, { SECRET_TTL: '0' });
-  const { stderr } = await run(['put'], 'never expires', { GATEHOUSE_URL: there.secrets });
+  const { stdout, stderr } = await runCommand(['secret', 'put'], plain, 'never expires');
+  assert.match(stdout, /^[0-9a-f-]{36}\n1\.[\w-]{43}\.[\w-]{48}\n$/);
   assert.equal(stderr, 'Stored. Id and key (shown only once):\n');
 });
 
-const INPUTS: ReadonlyArray<readonly [what: string, input: string, stored: string]> = [
-  ['a newline at the end', 'text\n', 'text'],
-  ['the newline of another system', 'text\r\n', 'text'],
-  ['two newlines at the end', 'text\n\n', 'text\n\n'],
-  ['several lines', 'one\ntwo\n\nthree\n', 'one\ntwo\n\nthree\n'],
-  ['several lines, the last one without an end', 'one\ntwo', 'one\ntwo'],
-  ['several lines of another system', 'one\r\ntwo\r\n', 'one\r\ntwo\r\n'],
-  ['a newline', '\n', '\n'],
-  ['the newline of another system alone', '\r\n', '\r\n'],
-  ['two newlines of another system', 'text\r\n\r\n', 'text\r\n\r\n'],
-  ['a carriage return at the end', 'text\r', 'text\r'],
-  ['a newline and spaces before it, no newline behind it', '\n text ', '\n text '],
-  ['letters of the whole world', 'пароль 密码 🔑 e\u0301', 'пароль 密码 🔑 e\u0301'],
-  [
-    'characters that are not for reading',
-    'a\u0000b\u001b[31m\ufeff\u2028',
-    'a\u0000b\u001b[31m\ufeff\u2028',
-  ],
-  ['a byte order mark before it', '\ufefftext', '\ufefftext'],
-  ['all the bytes there may be', `${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
+const INPUTS: ReadonlyArray<readonly [input: string, stored?: string]> = [
+  ['text\n', 'text'],
+  ['text\r\n', 'text'],
+  ['text\n\n'],
+  ['one\ntwo\n\nthree\n'],
+  ['one\r\ntwo\r\n'],
+  ['one\ntwo'],
+  ['\n'],
+  ['\r\n'],
+  ['text\r'],
+  ['\n text '],
+  ['пароль 密码 🔑 e\u0301'],
+  ['a\u0000b\u001b[31m\ufeff\u2028'],
+  ['\ufefftext'],
+  [`${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
 ];
 
-test('put: stores the input as it is, but a single line without its end', async () => {
-  for (const [what, input, stored] of INPUTS) {
-    const { id, secret } = await put(input);
-    assert.ok((await client.decrypt(id, secret)).json.password === stored, what);
-  }
+test('put: stores the input as it is, but a single line without its end; get prints all of it', async () => {
+  const whole = async (...options: readonly string[]) => {
+    for (const [input, stored = input] of INPUTS) {
+      const link = await put(input, ...options);
+      const [, id = '', secret = ''] = /\/s\/(.{36})#(.{43})$/.exec(link) ?? [];
+      if (id !== '') assert.ok((await client.decrypt(id, secret)).json.password === stored, input);
+      // A single line gets its end back.
+      const printed = stored.includes('\n') ? stored : `${stored}\n`;
+      assert.ok((await get(link)).stdout === printed, JSON.stringify(input.slice(0, 40)));
+    }
+  };
+  await whole();
+  await whole('--no-end-to-end');
+  const locked = await put('five words\r\none\ntwo\n', '--passphrase');
+  assert.equal((await get(`${locked}\nfive words`)).stdout, 'one\ntwo\n');
 });
 
-const BAD_INPUTS: ReadonlyArray<
-  readonly [what: string, input: string | Buffer, code: number, said: RegExp]
-> = [
-  ['nothing', '', 2, /secret put: no secret on standard input/],
-  ['no UTF-8 text', Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
-  [
-    'UTF-8 that breaks off',
-    Buffer.from('text ü').subarray(0, -1),
-    2,
-    /standard input is not UTF-8 text/,
-  ],
-  ['a byte too many', 'x'.repeat(64_513), 2, /must have at most 64512 bytes/],
-  [
-    'a byte too many in a letter of two',
-    `${'x'.repeat(64_511)}ü`,
-    2,
-    /must have at most 64512 bytes/,
-  ],
-  ['more than a request may hold', 'x'.repeat(200_000), 1, /too large/],
-  ['what becomes too long as JSON', '"'.repeat(32_768), 1, /too large/],
+const BAD_INPUTS: ReadonlyArray<readonly [input: string | Buffer, code: number, said: RegExp]> = [
+  ['', 2, /secret put: no secret on standard input/],
+  [Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
+  [Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
+  ['x'.repeat(64_513), 2, /must have at most 64512 bytes/],
+  [`${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
+  ['x'.repeat(200_000), 1, /too large/],
+  // As JSON, it becomes twice as long.
+  ['"'.repeat(32_768), 1, /too large/],
 ];
 
 test('put: invalid input is an error, and nothing is stored', async () => {
+  const count = async () => (await sql`select from secrets.secrets`).length;
   const before = await count();
-  for (const [, input, code, said] of BAD_INPUTS)
-    assertRefused(await run(['put', '--no-end-to-end'], input), code, said);
+  for (const [input, code, said] of BAD_INPUTS)
+    assertRefused(await runCommand(['secret', 'put', '--no-end-to-end'], plain, input), code, said);
+  const large = join(files, 'large');
+  writeFileSync(large, Buffer.alloc(2_000_000));
+  for (const [path, code, said] of [
+    [large, 1, /the text or file is too large for the service: nothing was sent/],
+    [files, 2, /--file cannot be read \(EISDIR\)/],
+  ] as const)
+    assertRefused(await runCommand(['secret', 'put', '--file', path], own), code, said);
   assert.equal(await count(), before);
 });
 
@@ -145,7 +126,7 @@ test('put: --expires-in accepts seconds, or a number with s, m, h or d', async (
     ['12h', 43_200],
     ['30d', 2_592_000],
   ] as const) {
-    const { id } = await put('x', '--expires-in', given);
+    const id = /[0-9a-f-]{36}/.exec(await put('x', '--expires-in', given))?.[0] ?? '';
     const { created_at, expires_at } = (await client.receipt(id)).json;
     // The expiry is computed just before the row is written.
     const lives = Date.parse(expires_at) - Date.parse(created_at);
@@ -153,22 +134,97 @@ test('put: --expires-in accepts seconds, or a number with s, m, h or d', async (
   }
 });
 
-test('put: --max-reads limits the reads', async () => {
-  const { id, secret } = await put('x', '--max-reads', '2', '--expires-in=1h');
-  assert.deepEqual(
-    [
-      await client.decrypt(id, secret),
-      await client.decrypt(id, secret),
-      await client.decrypt(id, secret),
-    ].map(({ status }) => status),
-    [200, 200, 404],
-  );
+test('get opens what a page has encrypted: by the link, link and key apart, or the id', async () => {
+  const text = 'hunter2 "ü" 🔑';
+  const { link } = await share(TEXT, text);
+  const { code, stdout, stderr } = await get(`${link}\n`);
+  assert.deepEqual([code, stdout, stderr], [0, `${text}\n`, '']);
+  const one = await share(TEXT, 'one');
+  assert.equal((await get(one.link.split('#')[1] ?? '', one.place)).stdout, 'one\n');
+  const two = await share(TEXT, 'two');
+  assert.equal((await runCommand(['secret', 'get', two.id], own, two.link)).stdout, 'two\n');
+
+  const locked = await share(TEXT, 'locked', 'said by phone');
+  assertRefused(await get(`${locked.link}\n`), 1, /requires a passphrase/);
+  const wrong = await get(`${locked.link}\nsaid by fax`);
+  assertRefused(wrong, 1, /The passphrase is wrong\. No read was used/);
+  assert.equal((await get(`${locked.link}\nsaid by phone`)).stdout, 'locked\n');
 });
 
-test('put: --passphrase reads the first line; the rest is the secret', async () => {
-  for (const newline of ['\n', '\r\n']) {
-    const { id, secret } = await put(`five words${newline}one\ntwo\n`, '--passphrase');
-    assert.equal((await client.decrypt(id, secret)).json.error.code, 'passphrase_needed');
-    assert.equal((await client.decrypt(id, secret, 'five words')).json.password, 'one\ntwo\n');
+test('a file goes into a pipe byte by byte, and its name to standard error', async () => {
+  const bytes = '%PDF\r\n\n\r\tA';
+  const about = { kind: 'file', name: '../a\u202eb.pdf', type: 'application/pdf' };
+  const { code, stdout, stderr } = await get((await share(about, bytes)).link);
+  assert.deepEqual([code, stdout, stderr], [0, bytes, `File "ab.pdf", ${bytes.length} bytes.\n`]);
+
+  const path = join(files, '名前 1.bin');
+  const large = randomBytes(35_000).toString('hex');
+  writeFileSync(path, large);
+  const link = await put('by phone\n', '--file', path, '--passphrase');
+  const opened = await get(`${link}\nby phone`);
+  assert.equal(opened.stderr, 'File "名前 1.bin", 70000 bytes.\n');
+  assert.ok(opened.stdout === large);
+});
+
+test('a link that was cut, altered or continued says so, and uses no read up', async () => {
+  const kept = await client.keep('plain', { max_reads: 1 });
+  const said = /the key is incomplete|no whole link on standard|no key on standard/;
+  for (const [link, text] of [
+    [`${base}/s/${kept.id}#${kept.secret}`, 'plain\n'],
+    [(await share(TEXT, 'end to end')).link, 'end to end\n'],
+  ] as const) {
+    const cut = link.slice(0, -1);
+    const wrong = Array.from(cut, (_, index) => link.slice(0, index + 1));
+    if (text !== 'plain\n') wrong.push(cut + (link.endsWith('A') ? 'B' : 'A'));
+    for (const end of ['\nx', '.', '=\n']) wrong.push(cut + end);
+    for (const input of [
+      ...wrong,
+      `${link}x`,
+      cut.replace('#', '%23'),
+      link.replace('/s/', '/x/'),
+    ]) {
+      const { code, stdout, stderr } = await get(input);
+      assert.ok(code !== 0 && stdout === '', input);
+      assert.match(stderr, said, input);
+    }
+    assert.equal(await reads(link), 0);
+    assert.equal((await get(link)).stdout, text);
   }
+});
+
+test('without a link on standard input: exit 2, and nothing is sent', async () => {
+  const place = `${base}/s/00000000-0000-4000-8000-000000000000`;
+  for (const input of ['', place, 'a key', '#', '#key', 'ftp://x/s/y#z']) {
+    const { code, stdout } = await get(input);
+    assert.deepEqual([code, stdout], [2, ''], input);
+  }
+  const bytes = await runCommand(['secret', 'get', place], {}, Buffer.from('fffe', 'hex'));
+  assertRefused(bytes, 2, /standard input is not UTF-8 text/);
+  const held = /an argument holds a key, which other users of this machine can see/;
+  for (const sign of ['%23', '%2523'])
+    assertRefused(await get('', `${place}${sign}${'A'.repeat(43)}`), 2, held);
+});
+
+const CHANGES: ReadonlyArray<(link: string) => string> = [
+  (link) => link.replace('#', '%23'),
+  (link) => `<${link.replace('#', '%2523')}>.`,
+  (link) => link.replace('#', '?utm_source=mail#'),
+  (link) => `https://safe.example/?url=${encodeURIComponent(link)}&data=1`,
+  (link) => link.replace(/.{75}(?=.)/g, '$&=\r\n'),
+  (link) => `${link.slice(0, 60)}\n> ${link.slice(60)}`,
+];
+
+test('links are taken as mail programs leave them, also in several lines', async () => {
+  for (const change of CHANGES) {
+    const locked = await put('by phone\ntext', '--passphrase');
+    assert.equal((await get(`${change(locked)}\nby phone\n`)).stdout, 'text\n', change(locked));
+    const { stdout } = await runCommand(['secret', 'request', 'x'], own);
+    const [send = '', keep = ''] = stdout.trimEnd().split('\n');
+    await runCommand(['secret', 'answer'], {}, `${change(send)}\none\ntwo\n`);
+    assert.equal((await get(change(keep))).stdout, 'one\ntwo\n');
+  }
+  const link = await put('text');
+  const [place = '', key = ''] = link.split('#');
+  for (const around of [`#${key}.`, `"#${key}"`, link.replace('#', '%23')])
+    assert.equal((await get(around, `${place}?utm_source=mail`)).stdout, 'text\n');
 });
