@@ -52,8 +52,8 @@ test('user unlock also clears the limit of codes', async () => {
   for (let count = 0; count < 20; count += 1) assert.equal(await take(), 0);
   assert.ok((await take()) > 0);
   // As `factors/codes.ts` notes it.
-  await sql`insert into identity.audit (id, created_at, event, via, user_id, count, detail)
-    values (gen_random_uuid(), now(), 'factor.failed', 'session', ${id}, 1, '')`;
+  await sql`insert into identity.audit (id, created_at, event, via, user_id, ip, count, detail)
+    values (gen_random_uuid(), now(), 'factor.failed', 'session', ${id}, '192.0.2.5', 1, '')`;
   const { stderr } = await run(['user', 'unlock', id]);
   assert.equal(stderr, 'Unlocked user "grace": 1 limit cleared.\n');
   assert.equal(await take(), 0);

@@ -22,21 +22,21 @@ await makeKey({ name: 'of no user', user_id: null });
 const secrets = secretsClient(first.url.secrets);
 const once = await secrets.keep('for one reader', { max_reads: 1 });
 const often = await secrets.keep('for any number of readers');
-await original.sql`
-  insert into secrets.tokens (id, name, role, digest)
-  values (gen_random_uuid(), 'Ada', 'sender', '\\x01')`;
-const [request] = await original.sql`
-  insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
-    seconds, expires_at, key_id, tag)
-  values (gen_random_uuid(), 'text', 'the key', 'key', 'digest', '\\x01', 1, 3600,
-    now() + interval '1 hour', '0000000000000000', '\\x01')
-  returning id`;
 const webhook = openWebhook({ after }, original.url);
 const described = { name: 'reader', role: 'operator', source: 'generic' } as const;
 const operator = await createToken(webhook, described, null);
 await first.stop();
 await webhook.close();
 const backup = await copyDatabase(original.url);
+await backup.sql`
+  insert into secrets.tokens (id, name, role, digest)
+  values (gen_random_uuid(), 'Ada', 'sender', '\\x01')`;
+const [request] = await backup.sql`
+  insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
+    seconds, expires_at, key_id, tag)
+  values (gen_random_uuid(), 'text', 'the key', 'key', 'digest', '\\x01', 1, 3600,
+    now() + interval '1 hour', '0000000000000000', '\\x01')
+  returning id`;
 
 type Urls = Readonly<Record<(typeof SERVICES)[number], string>>;
 /** The status of a request with each credential. */
