@@ -185,7 +185,7 @@ test('event tail exits with 1 and one line when the database goes away', async (
   t.after(() => other.end());
   let code: number | null = null;
   void tail.ended.then((end) => {
-    ({ code } = end);
+    code = end.code;
   });
   // Like a failover: new connections are ended, too.
   await untilSql(async () => {
