@@ -83,9 +83,6 @@ test(
         anonymousBytes(running.pid) - idle < 48 * 1024 * 1024,
         'the bodies take bounded memory',
       );
-      t.diagnostic(
-        `${size} bytes: ${Math.round((anonymousBytes(running.pid) - idle) / 2 ** 20)} MiB more than idle (${Math.round(idle / 2 ** 20)})`,
-      );
       for (const client of clients) client.leave();
     }
     running.signal('SIGTERM');

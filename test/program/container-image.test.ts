@@ -1,13 +1,13 @@
 /** What the Dockerfiles put into an image. `make e2e NAME=image` builds and runs both. */
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { SERVICES } from '../support/settings.ts';
 import { createEmptyDatabase } from '../support/database.ts';
-import { variables } from '../support/gatehouse.ts';
-import { root, startProgram } from '../support/process.ts';
+import { startGatehouse } from '../support/gatehouse.ts';
+import { root } from '../support/process.ts';
 
 const file = await createEmptyDatabase();
 const dockerfile = readFileSync(join(root, 'Dockerfile'), 'utf8');
@@ -79,36 +79,22 @@ function healthCheck(): string[] {
 test('the health check finds each service by its variables', async (t) => {
   const [command, flag, script = ''] = healthCheck();
   assert.deepEqual([command, flag], ['node', '-e']);
-  const check = (environment: Readonly<Record<string, string>>) => {
-    try {
-      execFileSync(process.execPath, ['-e', script], { env: environment, stdio: 'ignore' });
-      return 'healthy';
-    } catch {
-      return 'unhealthy';
-    }
-  };
+  const isHealthy = (environment: Readonly<Record<string, string>>) =>
+    new Promise<boolean>((resolve) => {
+      execFile(process.execPath, ['-e', script], { env: environment }, (error) =>
+        resolve(error === null),
+      );
+    });
   // Port 1 is reserved: nothing listens there.
   const nowhere = { IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: '1', WEBHOOK_PORT: '1' };
-  for (const service of SERVICES) {
-    const running = startProgram(t, root, ['serve', service], variables(file.url));
-    const port = new URL(await running.url(service)).port;
-    assert.equal(
-      check({ ...nowhere, [`${service.toUpperCase()}_PORT`]: port }),
-      'healthy',
-      service,
-    );
-    if (service === 'webhook')
-      assert.equal(
-        check({ IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: port }),
-        'healthy',
-        'by its own name',
-      );
-    running.signal('SIGTERM');
-    await running.ended;
-    assert.equal(
-      check({ ...nowhere, [`${service.toUpperCase()}_PORT`]: port }),
-      'unhealthy',
-      service,
-    );
-  }
+  const { url, stop } = await startGatehouse(t, SERVICES, file.url);
+  const given = SERVICES.map((service) => {
+    const { port } = new URL(url[service]);
+    return { ...nowhere, [`${service.toUpperCase()}_PORT`]: port };
+  });
+  for (const one of given) assert.ok(await isHealthy(one));
+  const { port } = new URL(url.webhook);
+  assert.ok(await isHealthy({ IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: port }));
+  await stop();
+  for (const one of given) assert.ok(!(await isHealthy(one)));
 });

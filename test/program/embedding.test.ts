@@ -36,61 +36,54 @@ async function embed(
   return { ...instance, url, text: () => text };
 }
 
-const SIGNALS = [
-  'SIGINT',
-  'SIGTERM',
-  'SIGHUP',
-  'SIGUSR1',
-  'SIGUSR2',
-  'uncaughtException',
-  'unhandledRejection',
-];
-const listeners = (...names: readonly string[]) => names.map((name) => process.listenerCount(name));
+/** Identity with an administrator who is logged in. */
+async function embedIdentity(t: TestContext, more: Readonly<Record<string, string>> = {}) {
+  const { url: database } = await createEmptyDatabase(t);
+  const instance = await embed(t, ['identity'], { ...variables(database), ...more });
+  await instance.ready;
+  const url = instance.url('identity');
+  const session = await logIn(url);
+  const makeKey = async (body: object) =>
+    (await ask('POST', `${url}/api/key/`, { bearer: session, body })).json.data;
+  return { ...instance, at: url, session, makeKey };
+}
+
+const PLAIN = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
+const SIGNALS = 'SIGINT SIGTERM SIGHUP SIGUSR1 SIGUSR2 uncaughtException unhandledRejection';
+const countListeners = () => SIGNALS.split(' ').map((name) => process.listenerCount(name));
 
 test('two instances in one process are independent', async (t) => {
-  const signals = listeners(...SIGNALS);
-  const exits = process.listenerCount('exit');
-  const one = await createEmptyDatabase(t);
-  const other = await createEmptyDatabase(t);
-  const settings = {
-    ...variables(one.url),
+  const signals = countListeners();
+  const other = 'that-of-the-second-one';
+  const { url: database } = await createEmptyDatabase(t);
+  const first = await embed(t, ['identity', 'secrets', 'webhook'], {
+    ...variables(database),
     METRICS_PORT: '0',
-    ADMIN_PASSWORD: 'that-of-the-first-instance',
-  };
-  const first = await embed(t, ['identity', 'secrets', 'webhook'], settings);
+  });
+  const { url: otherDatabase } = await createEmptyDatabase(t);
   const second = await embed(t, ['identity'], {
-    ...variables(other.url),
-    ADMIN_PASSWORD: 'that-of-the-second-one',
+    ...variables(otherDatabase),
+    ADMIN_PASSWORD: other,
   });
   assert.deepEqual(Object.keys(first.ports).sort(), ['identity', 'metrics', 'secrets', 'webhook']);
   assert.deepEqual(Object.keys(second.ports), ['identity']);
   await Promise.all([first.ready, second.ready]);
-  assert.deepEqual(listeners(...SIGNALS), signals, 'no signal is handled');
-  const session = await logIn(first.url('identity'), 'admin', 'that-of-the-first-instance');
-  await logIn(second.url('identity'), 'admin', 'that-of-the-second-one');
-  assert.equal(
-    (await ask('GET', `${second.url('identity')}/api/test/`, { bearer: session })).status,
-    401,
-  );
-  const kept = await ask('POST', `${first.url('secrets')}/api/store/encrypt`, {
-    bearer: AUTH_TOKEN,
-    body: { password: 'x' },
-  });
-  assert.equal(kept.status, 201);
-  assert.match(
-    (await ask('GET', `${first.url('metrics')}/metrics`)).text,
-    /^gatehouse_requests_total\{service="secrets"/m,
-  );
+  assert.deepEqual(countListeners(), signals, 'no signal is handled');
+  const bearer = await logIn(first.url('identity'));
+  await logIn(second.url('identity'), 'admin', other);
+  assert.equal((await ask('GET', `${second.url('identity')}/api/test/`, { bearer })).status, 401);
+  const body = { password: 'x' };
+  await ask('POST', `${first.url('secrets')}/api/store/encrypt`, { bearer: AUTH_TOKEN, body });
+  const { text: metrics } = await ask('GET', `${first.url('metrics')}/metrics`);
+  assert.match(metrics, /^gatehouse_requests_total\{service="secrets"/m);
   assert.match(first.text(), /"service":"secrets","message":"ready"/);
   assert.doesNotMatch(second.text(), /"service":"secrets"/);
 
   await first.stop();
   await assert.rejects(fetch(`${first.url('secrets')}/livez`));
-  await logIn(second.url('identity'), 'admin', 'that-of-the-second-one');
+  await logIn(second.url('identity'), 'admin', other);
   await Promise.all([second.stop(), second.stop()]);
   await assert.rejects(fetch(`${second.url('identity')}/livez`));
-  // The test runner may remove one of its own.
-  assert.ok(process.listenerCount('exit') <= exits);
 });
 
 test('twelve instances in one process cause no warning of Node', async (t) => {
@@ -98,10 +91,8 @@ test('twelve instances in one process cause no warning of Node', async (t) => {
   const onWarning = ({ message }: Error) => warnings.push(message);
   process.on('warning', onWarning);
   t.after(() => process.off('warning', onWarning));
-  const settings = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
-  const instances = await Promise.all(
-    Array.from({ length: 12 }, () => embed(t, ['webhook'], settings)),
-  );
+  const starts = Array.from({ length: 12 }, () => embed(t, ['webhook'], PLAIN));
+  const instances = await Promise.all(starts);
   await Promise.all(instances.map(({ ready }) => ready));
   await Promise.all(instances.map(({ stop }) => stop()));
   // Node emits its warnings in the next turn of the event loop.
@@ -109,63 +100,19 @@ test('twelve instances in one process cause no warning of Node', async (t) => {
   assert.deepEqual(warnings, []);
 });
 
-test('an instance can be stopped before it is ready, and one after the other can use a port', async (t) => {
+test('an instance that is stopped, or cannot be ready, leaves nothing open', async (t) => {
   const { url } = await createEmptyDatabase(t);
   const away = Object.assign(new URL(url), { port: '1' }).href;
   const waiting = await embed(t, ['secrets'], variables(away));
   await waiting.stop();
   await assert.rejects(waiting.ready, /stopped before it was ready/);
-  const next = await embed(t, ['secrets'], {
-    ...variables(url),
-    SECRETS_PORT: String(waiting.ports.secrets),
-  });
+  const SECRETS_PORT = String(waiting.ports.secrets);
+  const next = await embed(t, ['secrets'], { ...variables(url), SECRETS_PORT });
   await next.ready;
   assert.deepEqual(next.ports, waiting.ports);
-});
 
-test('all wrong settings are reported together, and the environment is not read', async (t) => {
-  process.env.AUTH_TOKEN = AUTH_TOKEN;
-  t.after(() => delete process.env.AUTH_TOKEN);
-  const problems = async (services: unknown, settings?: StartOptions['settings']) => {
-    // As a program without types may call it.
-    const called: Promise<Gatehouse> = Reflect.apply(start, undefined, [{ services, settings }]);
-    const error = await called.then(
-      () => assert.fail('it started'),
-      (reason: unknown) => reason,
-    );
-    assert.ok(error instanceof ConfigurationError);
-    return error.problems;
-  };
-  const {
-    DATABASE_URL,
-    AUTH_TOKEN: _,
-    ...others
-  } = variables('postgres://gatehouse@127.0.0.1:1/x');
-  assert.equal((await problems(['secrets'])).length, 3, 'without any setting');
-  const found = await problems(['secrets'], { ...others, SECRET_TTL: 'x' });
-  assert.equal(found.length, 3);
-  for (const name of ['DATABASE_URL', 'AUTH_TOKEN', 'SECRET_TTL'])
-    assert.ok(
-      found.some((problem) => problem.includes(name)),
-      name,
-    );
-  for (const services of [[], ['letterbox'], ['identity', 'letterbox'], 'identity', undefined]) {
-    assert.deepEqual(await problems(services, others), [
-      'services must be a list of identity, secrets, webhook.',
-    ]);
-  }
-  assert.ok(DATABASE_URL);
-});
-
-test('a port in use rejects the start, a rejecting database rejects ready; nothing stays open', async (t) => {
-  const { url } = await createEmptyDatabase(t);
-  const first = await embed(t, ['secrets'], variables(url));
-  const taken = {
-    ...variables(url),
-    IDENTITY_PORT: '0',
-    SECRETS_PORT: String(first.ports.secrets),
-  };
-  await assert.rejects(embed(t, ['identity', 'secrets'], taken), (error) => {
+  const taken = embed(t, ['identity', 'secrets'], { ...variables(url), SECRETS_PORT });
+  await assert.rejects(taken, (error) => {
     assert.ok(error instanceof StartupError);
     assert.match(error.message, /^secrets cannot listen on 127\.0\.0\.1:\d+ \(EADDRINUSE\)/);
     return true;
@@ -174,26 +121,40 @@ test('a port in use rejects the start, a rejecting database rejects ready; nothi
   const refused = await embed(t, ['secrets'], variables(nowhere));
   await assert.rejects(refused.ready, /SQLSTATE 3D000/);
   await assert.rejects(fetch(`${refused.url('secrets')}/livez`));
-  await refused.stop();
+});
+
+test('all wrong settings are reported together, and the environment is not read', async (t) => {
+  process.env.AUTH_TOKEN = AUTH_TOKEN;
+  t.after(() => delete process.env.AUTH_TOKEN);
+  const problems = async (services: unknown, settings?: StartOptions['settings']) => {
+    // As a program without types may call it.
+    const called: Promise<Gatehouse> = Reflect.apply(start, undefined, [{ services, settings }]);
+    const error = await called.catch((reason: unknown) => reason);
+    assert.ok(error instanceof ConfigurationError);
+    return error.problems;
+  };
+  const { AUTH_TOKEN: _, ...others } = variables();
+  assert.equal((await problems(['secrets'])).length, 3, 'without any setting');
+  const found = await problems(['secrets'], { ...others, SECRET_TTL: 'x' });
+  const named = ['AUTH_TOKEN', 'DATABASE_URL', 'SECRET_TTL'];
+  assert.deepEqual(
+    found
+      .join()
+      .match(new RegExp(`\\b(${named.join('|')})(?= must)`, 'g'))
+      ?.sort(),
+    named,
+  );
+  for (const services of [[], ['letterbox'], ['identity', 'letterbox'], 'identity', undefined])
+    assert.deepEqual(await problems(services, others), [
+      'services must be a list of identity, secrets, webhook.',
+    ]);
 });
 
 test('verify answers in the process as the route does over HTTP', async (t) => {
   stopClock(t);
-  const { url: database } = await createEmptyDatabase(t);
-  const instance = await embed(t, ['identity'], {
-    ...variables(database),
-    ADMIN_PASSWORD: 'that-of-the-first-instance',
-    TRUSTED_PROXIES: '127.0.0.1',
-    METRICS_PORT: '0',
-  });
-  await instance.ready;
-  const url = instance.url('identity');
-  const session = await logIn(url, 'admin', 'that-of-the-first-instance');
-  const made = await ask('POST', `${url}/api/key/`, {
-    bearer: session,
-    body: { user_id: null, rights: ['verify'], scopes: ['orders:read'] },
-  });
-  const key: string = made.json.data.key;
+  const given = { TRUSTED_PROXIES: '127.0.0.1', METRICS_PORT: '0' };
+  const { at, session, makeKey, verify, url, text } = await embedIdentity(t, given);
+  const { key } = await makeKey({ user_id: null, rights: ['verify'], scopes: ['orders:read'] });
   const cases: ReadonlyArray<readonly [number, Record<string, string>, string?]> = [
     [200, { authorization: `Bearer ${session}` }],
     [200, { cookie: `session=${session}` }],
@@ -204,64 +165,59 @@ test('verify answers in the process as the route does over HTTP', async (t) => {
     [401, { authorization: 'Bearer session:nonsense' }],
   ];
   for (const [status, headers, query = ''] of cases) {
-    const here = await instance.verify(headers, { query });
-    const there = await ask('GET', `${url}/api/auth/verify?${query}`, { headers });
+    const here = await verify(headers, { query });
+    const there = await ask('GET', `${at}/api/auth/verify?${query}`, { headers });
     assert.deepEqual([here.status, there.status], [status, status], here.body);
     for (const [name, value] of Object.entries(here.headers))
       assert.equal(there.headers.get(name), value, name);
     const { data, error } = JSON.parse(here.body);
     assert.deepEqual({ data, error }, { data: there.json.data, error: there.json.error });
   }
+  const { text: metrics } = await ask('GET', `${url('metrics')}/metrics`);
+  assert.match(
+    metrics,
+    /_total\{service="identity",route="GET \/api\/auth\/verify",status="200"\} 6$/m,
+  );
 
-  const metrics = () => ask('GET', `${instance.url('metrics')}/metrics`);
-  const counted =
-    /gatehouse_requests_total\{service="identity",route="GET \/api\/auth\/verify",status="200"\} 6$/m;
-  assert.match((await metrics()).text, counted);
   // Wrong credentials count for the network of the client, in the process and over HTTP together.
   const guess = { authorization: 'Bearer session:00000000-0000-4000-8000-000000000000' };
   const address = '192.0.2.7';
-  const burst = async (ask: () => Promise<{ status: number }>) =>
-    (await Promise.all(Array.from({ length: 150 }, ask))).map(({ status }) => status);
-  const guesses = () => burst(() => instance.verify(guess, { address }));
+  const burst = async (one: () => Promise<{ status: number }>) =>
+    (await Promise.all(Array.from({ length: 150 }, one))).map(({ status }) => status);
+  const guesses = () => burst(() => verify(guess, { address }));
   // Of simultaneous guesses, the first are only counted.
   assert.ok((await guesses()).includes(401));
   assert.ok((await guesses()).includes(429));
   const headers = { ...guess, 'x-forwarded-for': address };
-  const there = await burst(() => ask('GET', `${url}/api/auth/verify`, { headers }));
+  const there = await burst(() => ask('GET', `${at}/api/auth/verify`, { headers }));
   assert.ok(there.filter((status) => status === 429).length > 75);
-  assert.equal((await instance.verify(guess, { address: '192.0.2.8' })).status, 401);
+  assert.equal((await verify(guess, { address: '192.0.2.8' })).status, 401);
 
   // An ended session is refused at the next call.
-  await ask('POST', `${url}/api/auth/logout`, { body: { session } });
-  assert.equal((await instance.verify({ authorization: `Bearer ${session}` })).status, 401);
-  assert.match(instance.text(), /"message":"credential refused"/);
+  await ask('POST', `${at}/api/auth/logout`, { body: { session } });
+  assert.equal((await verify({ authorization: `Bearer ${session}` })).status, 401);
+  assert.match(text(), /"message":"credential refused"/);
 });
 
 test('verify needs identity', async (t) => {
-  const settings = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
-  const instance = await embed(t, ['webhook'], settings);
+  const instance = await embed(t, ['webhook'], PLAIN);
   await assert.rejects(instance.verify({}), /verify needs the service identity/);
 });
 
 type Middleware = (
-  request: IncomingMessage & { caller?: { id: string; scopes: string[] } },
+  request: IncomingMessage & { caller?: object },
   response: ServerResponse,
   next: () => unknown,
 ) => Promise<unknown>;
 
 test('the middleware of embedding.md admits who may, with the scopes of the key', async (t) => {
-  const { url: database } = await createEmptyDatabase(t);
-  const settings = { ...variables(database), ADMIN_PASSWORD: 'that-of-the-first-instance' };
-  const gatehouse = await embed(t, ['identity'], settings);
-  await gatehouse.ready;
+  const gatehouse = await embedIdentity(t);
   const [, text = ''] =
     /```js\n(const requires = [^`]*?next\(\);\n\};)\n```/.exec(readDocument('docs/embedding.md')) ??
     [];
   // The text of the document, with the variable that its example has.
-  const requires: (query: string) => Middleware = new Function(
-    'gatehouse',
-    `${text}; return requires;`,
-  )(gatehouse);
+  const make = new Function('gatehouse', `${text}; return requires;`);
+  const requires: (query: string) => Middleware = make(gatehouse);
   const server = createServer((request, response) => {
     const middleware = requires('require=scope:orders:read');
     void middleware(request, response, () => response.end(JSON.stringify(Object(request).caller)));
@@ -269,17 +225,12 @@ test('the middleware of embedding.md admits who may, with the scopes of the key'
   t.after(() => server.close());
   await once(server.listen(0, '127.0.0.1'), 'listening');
   const { port } = server.address() as AddressInfo;
-  const session = await logIn(gatehouse.url('identity'), 'admin', 'that-of-the-first-instance');
-  const made = await ask('POST', `${gatehouse.url('identity')}/api/key/`, {
-    bearer: session,
-    body: { scopes: ['orders:read', 'orders:write'] },
-  });
-  const { key, user_id } = made.json.data;
-  const asked = (bearer?: string) =>
-    ask('GET', `http://127.0.0.1:${port}/`, bearer === undefined ? {} : { bearer });
-  const admitted = await asked(key);
-  assert.deepEqual(admitted.json, { id: user_id, scopes: ['orders:read', 'orders:write'] });
-  assert.equal((await asked(session)).status, 403);
+  const scopes = ['orders:read', 'orders:write'];
+  const { key, user_id: id } = await gatehouse.makeKey({ scopes });
+  const asked = (credential?: string) =>
+    ask('GET', `http://127.0.0.1:${port}/`, credential === undefined ? {} : { bearer: credential });
+  assert.deepEqual((await asked(key)).json, { id, scopes });
+  assert.equal((await asked(gatehouse.session)).status, 403);
   const refused = await asked();
   assert.deepEqual([refused.status, refused.headers.get('www-authenticate')], [401, 'Bearer']);
 });

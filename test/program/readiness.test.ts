@@ -2,7 +2,7 @@
  * A service is ready only if requests can read and write, and the probe says which of these fails.
  */
 import assert from 'node:assert/strict';
-import { test, type TestContext } from 'node:test';
+import { test } from 'node:test';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
 import { SERVICES } from '../support/settings.ts';
@@ -43,35 +43,33 @@ async function untilReady({ url }: Gatehouse): Promise<void> {
     );
 }
 
-async function start(t: TestContext): Promise<[Database, Gatehouse]> {
-  const database = await createEmptyDatabase(t);
-  const gatehouse = await startGatehouse(t, SERVICES, database.url);
-  await untilReady(gatehouse);
-  return [database, gatehouse];
+// As on a standby, and like a full disk for a statement that needs space, where an update in place
+// still succeeds.
+for (const [what, setting, value, problem] of [
+  [
+    'on a read-only database',
+    'default_transaction_read_only',
+    'on',
+    /25006: the server accepts no/,
+  ],
+  ['without disk space', 'temp_file_limit', '0', /53400: a limit in the configuration/],
+] as const) {
+  test(`${what}, a service is not ready`, async (t) => {
+    const database = await createEmptyDatabase(t);
+    const gatehouse = await startGatehouse(t, SERVICES, database.url);
+    await untilReady(gatehouse);
+    const { sql } = database;
+    const change = (end: string) =>
+      sql.unsafe(`set default_transaction_read_only = off;
+        alter database ${nameOf(database)} ${end}`);
+    await change(`set ${setting} = ${value}`);
+    await endConnections(database);
+    await assertUnready(gatehouse, problem);
+    await change(`reset ${setting}`);
+    await endConnections(database);
+    await untilReady(gatehouse);
+  });
 }
-
-test('on a read-only database, as on a standby, a service is not ready', async (t) => {
-  const [database, gatehouse] = await start(t);
-  const { sql } = database;
-  await sql`alter database ${sql(nameOf(database))} set default_transaction_read_only = on`;
-  await endConnections(database);
-  await assertUnready(gatehouse, /SQLSTATE 25006: the server accepts no writes/);
-  await sql`set default_transaction_read_only = off`;
-  await sql`alter database ${sql(nameOf(database))} reset default_transaction_read_only`;
-  await untilReady(gatehouse);
-});
-
-test('without disk space for new data, a service is not ready', async (t) => {
-  const [database, gatehouse] = await start(t);
-  const { sql } = database;
-  // Like a full disk for a statement that needs space. An update in place still succeeds.
-  await sql`alter database ${sql(nameOf(database))} set temp_file_limit = 0`;
-  await endConnections(database);
-  await assertUnready(gatehouse, /SQLSTATE 53400: a limit in the configuration/);
-  await sql`alter database ${sql(nameOf(database))} reset temp_file_limit`;
-  await endConnections(database);
-  await untilReady(gatehouse);
-});
 
 test('without a connection left for requests, a service is not ready', async (t) => {
   const database = await createEmptyDatabase(t);
