@@ -1,109 +1,126 @@
-/**
- * How sessions end without a logout: by time, by a change of their user, through another replica.
- */
+/** How one session ends, at every replica, and how tokens and ids are told apart meanwhile. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { startIdentity } from '../../../support/api-users.ts';
 import { untilLocked } from '../../../support/connections.ts';
-import { ask, launch, logIn, startGatehouse, assertStatus } from '../../../support/gatehouse.ts';
+import { ask, assertStatus, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { exchangeAtOnce, headOf } from '../../../support/socket.ts';
 import {
-  addUser,
   assertError,
+  assertRevoked,
+  assertSession,
   assertSuccess,
   isOpen,
-  openIdentity,
   PASSWORD,
   sessionOf,
 } from '../../../support/users.ts';
 
-const { identity: here, sql, databaseUrl } = await launch(['identity']);
+const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity(
+  { after },
+  { TRUSTED_PROXIES: '127.0.0.1' },
+);
 const there = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
-const database = openIdentity({ after }, databaseUrl);
-const admin = await logIn(here);
 
-let users = 0;
-/** A user of its own for each test, with a session that is known to be open at both replicas. */
+/** A user with a session that is known to be open at both replicas. */
 async function openSession() {
-  users += 1;
-  const username = `user-${users}`;
-  const user = await addUser(database, username);
-  const token = await logIn(here, username, PASSWORD);
-  const { id } = await sessionOf(there, token);
-  assert.deepEqual([await isOpen(here, token), await isOpen(there, token)], [true, true]);
-  return { username, user, token, id };
+  const user = await enter();
+  const { id: session } = await sessionOf(there, user.token);
+  assert.equal(await isOpen(identity, user.token), true);
+  return { ...user, session };
 }
+type Open = Awaited<ReturnType<typeof openSession>>;
 
-async function assertEnded(token: string) {
-  for (const identity of [here, there]) {
-    const body = { session: token };
-    const lookUp = await ask('POST', `${identity}/api/auth/session`, { body });
-    assertError(lookUp, 401, 'invalid_session');
-    const call = await ask('GET', `${identity}/api/test/`, { bearer: token });
-    assertError(call, 401, 'unauthorized');
-  }
-}
+const logOut = (session: string) => call(null, 'POST', '/api/auth/logout', { session });
+const revoke = (path: string) => call(admin.token, 'DELETE', `/api/session/${path}`);
+const expire = ({ session }: Open) =>
+  sql`update identity.sessions set expires_at = now() where id = ${session}`;
 
-const ends: Readonly<
-  Record<string, (session: { user: string; id: string; token: string }) => Promise<unknown>>
-> = {
-  'its time is up': ({ id }) =>
-    sql`update identity.sessions set expires_at = now() where id = ${id}`,
-  'it is deleted': ({ id }) =>
-    sql`update identity.sessions set deleted_at = now() where id = ${id}`,
-  'its user is disabled': ({ user }) =>
-    sql`update identity.users set enabled = false where id = ${user}`,
-  'its user is deleted': ({ user }) =>
-    sql`update identity.users set deleted_at = now() where id = ${user}`,
-  'it logs out at another replica': ({ token }) =>
-    ask('POST', `${there}/api/auth/logout`, { body: { session: token } }),
-  'another replica revokes it by its token': ({ token }) =>
-    ask('DELETE', `${there}/api/session/revoke?session=${token}`, { bearer: admin }),
-  'another replica revokes it by its id': ({ id }) =>
-    ask('DELETE', `${there}/api/session/${id}/revoke`, { bearer: admin }),
-  'another replica revokes all of its user': ({ user }) =>
-    ask('DELETE', `${there}/api/session/revoke/all/user?user=${user}`, { bearer: admin }),
+const ENDS: Readonly<Record<string, (open: Open) => PromiseLike<unknown>>> = {
+  'its time is up': expire,
+  'it is deleted': ({ session }) =>
+    sql`update identity.sessions set deleted_at = now() where id = ${session}`,
+  'its user is disabled': ({ id }) =>
+    sql`update identity.users set enabled = false where id = ${id}`,
+  'its user is deleted': ({ id }) =>
+    sql`update identity.users set deleted_at = now() where id = ${id}`,
+  'it logs out': ({ token }) => logOut(token),
+  'it is revoked by its token': ({ token }) => revoke(`revoke?session=${token}`),
+  'it is revoked by its token in Base64': ({ token }) =>
+    revoke(`revoke?session=${encodeURIComponent(btoa(token))}`),
+  'it is revoked by its id': ({ session }) => revoke(`${session}/revoke`),
+  'its user revokes it by its id in capitals': ({ token, session }) =>
+    call(token, 'DELETE', `/api/session/${session.toUpperCase()}/revoke`),
+  'all of its user are revoked': ({ id }) => revoke(`revoke/all/user?user=${id}`),
 };
 
-for (const [when, end] of Object.entries(ends)) {
+for (const [when, end] of Object.entries(ENDS)) {
   test(`a session has ended at once, at every replica, when ${when}`, async () => {
-    const session = await openSession();
-    await end(session);
-    await assertEnded(session.token);
-    // Asking about it has not changed who else may do what.
-    assert.equal(await isOpen(there, admin), true);
+    const open = await openSession();
+    const other = await logIn(identity, open.username, PASSWORD);
+    await end(open);
+    for (const url of [identity, there]) {
+      const lookUp = await ask('POST', `${url}/api/auth/session`, {
+        body: { session: open.token },
+      });
+      assertError(lookUp, 401, 'invalid_session');
+      assertError(
+        await ask('GET', `${url}/api/test/`, { bearer: open.token }),
+        401,
+        'unauthorized',
+      );
+    }
+    assert.equal(await isOpen(there, other), !/user is|all of/.test(when));
   });
 }
 
-test('a session that is about to expire is still open', async () => {
-  const { token, id } = await openSession();
-  await sql`update identity.sessions set expires_at = now() + interval '1 minute' where id = ${id}`;
-  assert.equal(await isOpen(there, token), true);
-});
+const AFTER_ENDS: ReadonlyArray<
+  readonly [what: string, end: (open: Open) => PromiseLike<unknown>, flags: boolean[], count: 0 | 1]
+> = [
+  ['a revocation', ({ session }) => revoke(`${session}/revoke`), [true, false, false], 0],
+  ['a logout', ({ token }) => logOut(token), [false, true, false], 1],
+  ['its expiry', expire, [false, false, true], 1],
+];
 
-test("only the database's clock counts: SESSION_TTL is measured there", async (t) => {
-  const { url } = await startGatehouse(t, ['identity'], databaseUrl, { SESSION_TTL: '90' });
-  const { id } = await sessionOf(here, await logIn(url.identity));
-  const [row] = await sql`select expires_at - created_at = interval '90 seconds' as exact
-      from identity.sessions where id = ${id}`;
-  assert.equal(row?.exact, true);
-});
+for (const [what, end, flags, count] of AFTER_ENDS) {
+  test(`after ${what}, a session keeps its flags through a logout, and ends once`, async () => {
+    const open = await openSession();
+    await end(open);
+    const info = () => call(admin.token, 'GET', `/api/session/info?session=${open.token}`);
+    for (const look of [info, () => logOut(open.token).then(info)]) {
+      const answer = await look();
+      assertSuccess(answer);
+      assertSession(answer.json.data);
+      const { revoked, logged_out, expires_at, created_at, updated_at } = answer.json.data;
+      assert.deepEqual([revoked, logged_out, Date.parse(expires_at) < Date.now()], flags);
+      assert.equal(updated_at > created_at, what !== 'its expiry');
+    }
+    assertRevoked(
+      await revoke(`revoke?session=${open.token}`),
+      `${count} session${count === 1 ? '' : 's'} revoked.`,
+    );
+    assertRevoked(await revoke(`${open.session}/revoke`), '0 sessions revoked.');
+  });
+}
 
-test('a logout after the expiry or after a revocation is 200 and changes no flag', async () => {
-  for (const change of [sql`expires_at = now()`, sql`revoked = true`]) {
-    const { token, id } = await openSession();
-    await sql`update identity.sessions set ${change} where id = ${id}`;
-    assertStatus(await ask('POST', `${here}/api/auth/logout`, { body: { session: token } }), 200);
-    const [row] = await sql`select logged_out from identity.sessions where id = ${id}`;
-    assert.equal(row?.logged_out, false);
-  }
+test('simultaneous revocations of one session count it once', async () => {
+  const { token } = await openSession();
+  const answers = await Promise.all(
+    Array.from({ length: 5 }, () => revoke(`revoke?session=${token}`)),
+  );
+  const messages = answers.map(({ json }) => json.data.message).sort();
+  assert.deepEqual(messages, [
+    ...new Array<string>(4).fill('0 sessions revoked.'),
+    '1 session revoked.',
+  ]);
 });
 
 test('a logout that waits for another end of the session changes nothing and is not recorded', async () => {
   for (const end of ['revoked', 'logged_out']) {
-    const token = await logIn(here);
-    const { id } = await sessionOf(here, token);
+    const { token, session } = await openSession();
     const { logout } = await sql.begin(async (held) => {
-      await held`update identity.sessions set ${held(end)} = true where id = ${id}`;
-      const sent = ask('POST', `${here}/api/auth/logout`, { body: { session: token } });
+      await held`update identity.sessions set ${held(end)} = true where id = ${session}`;
+      const sent = logOut(token);
       await untilLocked(held, 1);
       return { logout: () => sent };
     });
@@ -111,32 +128,89 @@ test('a logout that waits for another end of the session changes nothing and is 
     const [row] = await sql`
       select revoked, logged_out, (select count(*)::int from identity.audit
         where event = 'session.logged_out' and target_id = s.id) as recorded
-      from identity.sessions s where id = ${id}`;
+      from identity.sessions s where id = ${session}`;
     const expected = { revoked: end === 'revoked', logged_out: end === 'logged_out', recorded: 0 };
     assert.deepEqual({ ...row }, expected);
   }
 });
 
-test("sessions of disabled and deleted users stay in an administrator's list", async () => {
-  const disabled = await openSession();
-  const deleted = await openSession();
-  await sql`update identity.users set enabled = false where id = ${disabled.user}`;
-  await sql`update identity.users set deleted_at = now() where id = ${deleted.user}`;
-  const listed = async ({ user }: { user: string }) =>
-    (await ask('GET', `${here}/api/session/?user=${user}`, { bearer: admin })).json.data[0].user;
-  assert.equal((await listed(disabled)).enabled, false);
-  assert.match((await listed(deleted)).deleted_at, /Z$/);
+test('a logout needs no bearer, may be repeated, and takes only tokens', async () => {
+  const { token, session, username } = await openSession();
+  const other = await logIn(identity, username, PASSWORD);
+  for (const known of [token, token, `session:${randomUUID()}`]) {
+    const answer = await logOut(known);
+    assertSuccess(answer);
+    assert.equal(answer.json.data, null);
+  }
+  for (const wrong of [session, `session:${session.toUpperCase()}`, 'garbage', `${other}x`])
+    assertError(await logOut(wrong), 400, 'invalid_body', ['/session']);
+  assert.equal(await isOpen(identity, other), true);
+});
+
+test('a deleted session gets the same reply as an unknown one', async () => {
+  const { token, session } = await openSession();
+  await sql`update identity.sessions set deleted_at = now() where id = ${session}`;
+  const info = await call(admin.token, 'GET', `/api/session/info?session=${token}`);
+  assertError(info, 400, 'invalid_session_token');
+  assertError(await revoke(`revoke?session=${token}`), 400, 'invalid_session_token');
+  assertError(await revoke(`${session}/revoke`), 404, 'not_found');
+});
+
+test("only the database's clock counts, for the lifetime and for the end of a session", async (t) => {
+  const { url } = await startGatehouse(t, ['identity'], databaseUrl, { SESSION_TTL: '90' });
+  const token = await logIn(url.identity);
+  const { id } = await sessionOf(identity, token);
+  const [row] = await sql`select expires_at - created_at = interval '90 seconds' as exact
+    from identity.sessions where id = ${id}`;
+  assert.equal(row?.exact, true);
+  await sql`update identity.sessions set expires_at = now() + interval '1 minute' where id = ${id}`;
+  assert.equal(await isOpen(there, token), true);
 });
 
 test('a change of a user is visible at the next request, at every replica', async () => {
-  const { token, user } = await openSession();
-  const bearer = token;
-  assert.equal((await ask('DELETE', `${there}/api/session/revoke/all`, { bearer })).status, 403);
-  await sql`update identity.users set super_admin = true, first_name = 'Changed'
-    where id = ${user}`;
-  assert.equal(
-    (await ask('GET', `${there}/api/test/`, { bearer })).json.data.user.first_name,
-    'Changed',
+  const { token: bearer, id } = await openSession();
+  const audit = () => ask('GET', `${there}/api/audit/`, { bearer });
+  assertStatus(await audit(), 403);
+  await sql`update identity.users set super_admin = true, first_name = 'Changed' where id = ${id}`;
+  const { json } = await ask('GET', `${there}/api/test/`, { bearer });
+  assert.equal(json.data.user.first_name, 'Changed');
+  assertStatus(await audit(), 200);
+});
+
+test('credentials sent at the same moment are each answered for themselves', async () => {
+  const [one, two] = [await enter(), await enter()];
+  const out = await openSession();
+  const expired = await openSession();
+  await logOut(out.token);
+  await expire(expired);
+  const [ofOne, revoked] = [await key(one), await key(one)];
+  await call(admin.token, 'DELETE', `/api/key/${revoked.id}/revoke`);
+  const bearer = (token: string) => `Authorization: Bearer ${token}`;
+  const known: ReadonlyArray<readonly [header: string, taken: string | number]> = [
+    [bearer(one.token), one.username],
+    [bearer(`session:${randomUUID()}`), 401],
+    [bearer(ofOne.key), one.username],
+    [bearer(out.token), 401],
+    [bearer(two.token), two.username],
+    [bearer(revoked.key), 401],
+    [`X-API-Key: ${(await key(two)).key}`, two.username],
+    [bearer(expired.token), 401],
+    [bearer(one.token), one.username],
+    [bearer('session:garbage'), 401],
+    // Known, but of no user, whom this answer would be about.
+    [bearer((await key(null)).key), 403],
+    ['X-Nothing: at all', 401],
+    [bearer(admin.token), 'admin'],
+  ];
+  // Each beside others before and behind it.
+  const many = [...known, ...[...known].reverse(), ...known];
+  const head = ['GET /api/test/ HTTP/1.1', 'Host: gatehouse', 'X-Forwarded-For: 192.0.2.9'];
+  const answers = await exchangeAtOnce(
+    identity,
+    many.map(([header]) => headOf([...head, header])),
   );
-  assert.ok((await ask('GET', `${there}/api/user/`, { bearer })).json.data.length > 1);
+  assert.deepEqual(
+    answers.map(({ status, json }) => (status === 200 ? json.data.user.username : status)),
+    many.map(([, taken]) => taken),
+  );
 });
