@@ -39,6 +39,7 @@ const rowsOf = (service: ServiceName, part: 'all' | 'withoutPages' | 'withOidc')
 
 /** As small as it may be for the secrets that a test stores. Requests come from many networks. */
 const LIMITS = { MAX_BODY_BYTES: '16384', SECRETS_MAX_BODY_BYTES: '16384' };
+const SELF_DELETION = { SELF_DELETION: 'on' };
 const PROXIED = { TRUSTED_PROXIES: '127.0.0.1', ...LIMITS };
 
 const variant = (
@@ -55,8 +56,11 @@ const ofOidc = withOidc.filter(({ pattern }) =>
 );
 
 export const VARIANTS: readonly Variant[] = [
-  variant('identity', 'identity', rowsOf('identity', 'withoutPages')),
-  variant('identity with pages', 'identity', rowsOf('identity', 'all'), PORTAL),
+  variant('identity', 'identity', rowsOf('identity', 'withoutPages'), SELF_DELETION),
+  variant('identity with pages', 'identity', rowsOf('identity', 'all'), {
+    ...PORTAL,
+    ...SELF_DELETION,
+  }),
   variant('identity with OpenID Connect', 'identity', ofOidc, OIDC, withOidc),
   variant('secrets', 'secrets', rowsOf('secrets', 'withoutPages')),
   variant('secrets with pages', 'secrets', rowsOf('secrets', 'all'), { SHARE_PAGES: 'on' }),

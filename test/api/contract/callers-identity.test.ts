@@ -72,7 +72,7 @@ const POLICY = linesOf(`
   GET    /api/auth/verify                 self                 200 403 200 200 200 403 200 200 200
   POST   /api/auth/password               self                 200 200 200 200 401 200 403 403 403
   GET    /api/auth/export                 self                 200 200 200 200 401 200 403 403 403
-  POST   /api/auth/delete                 self                 403 403 403 401 401 403 403 403 403
+  POST   /api/auth/delete                 self                 200 403 200 401 401 403 403 403 403
   GET    /api/user/                       all                  200 200 200 200 200 200 200 200 200
   POST   /api/user/                       all                  403 403 201 201 401 201 403 201 403
   POST   /api/user/                       all+administrator    403 403 201 401 401 403 403 403 403

@@ -1,11 +1,8 @@
-/**
- * PATCH /api/user/{user_id} and POST /api/user/{user_id}/password: what may be changed, by whom,
- * and what it ends.
- */
+/** Users are made, changed and deleted: what is stored, what is refused, and what ends with it. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { startIdentity, type Person } from '../../../support/api-users.ts';
+import { assertCreated, startIdentity } from '../../../support/api-users.ts';
+import { logIn } from '../../../support/gatehouse.ts';
 import {
   assertError,
   assertSuccess,
@@ -13,24 +10,58 @@ import {
   isOpen,
   PASSWORD,
 } from '../../../support/users.ts';
-import { rounds } from '../../../support/rounds.ts';
 
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
-const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
+const create = (body: unknown) => call(admin.token, 'POST', '/api/user/', body);
+const show = (id: string) => call(admin.token, 'GET', `/api/user/${id}`);
 const change = ({ id }: { id: string }, body: unknown, bearer = admin.token) =>
   call(bearer, 'PATCH', `/api/user/${id}`, body);
-const setPassword = ({ id }: { id: string }, password: unknown, bearer = admin.token) =>
-  call(bearer, 'POST', `/api/user/${id}/password`, { password });
+const setPassword = ({ id }: { id: string }, password: string) =>
+  call(admin.token, 'POST', `/api/user/${id}/password`, { password });
 const login = (username: string, password: string) =>
   call(null, 'POST', '/api/auth/login', { username, password });
+/** Everything that is stored of users, for comparison. */
+const stored = async () => [...(await sql`select * from identity.users order by id`)];
 
-/** Everything that is stored of a user, for comparison. */
-const stored = async ({ id }: { id: string }) =>
-  (await sql`select * from identity.users where id = ${id}`)[0];
+const NEW = {
+  first_name: '',
+  last_name: '',
+  enabled: true,
+  verified: false,
+  super_admin: false,
+  groups: [],
+};
+const GIVEN = {
+  'a name and an address': { username: 'Plain', email: 'Plain@Example.org' },
+  'every member': {
+    username: 'Ada Lovelace',
+    email: 'ada@example.org',
+    first_name: 'Ada',
+    last_name: 'Lovelace',
+    enabled: false,
+    verified: true,
+    super_admin: true,
+    groups: ['ops'],
+  },
+};
+for (const [what, given] of Object.entries(GIVEN)) {
+  test(`a user is made with ${what}, and without a password`, async () => {
+    const answer = await create(given);
+    assertCreated(answer);
+    assertUser(answer.json.data);
+    const { id, created_at: made, updated_at: changed, ...rest } = answer.json.data;
+    assert.deepEqual(rest, { ...NEW, ...given, deleted_at: null });
+    assert.equal(made, changed);
+    assert.equal(answer.headers.get('location'), `/api/user/${id}`);
+    assert.deepEqual((await show(id)).json.data, answer.json.data);
+    const [row] = await sql`select password_hash from identity.users where id = ${id}`;
+    assert.equal(row?.password_hash, null);
+  });
+}
 
 test('the administrator changes each member, and nothing else changes with it', async () => {
   const user = await add();
-  let before = (await call(admin.token, 'GET', `/api/user/${user.id}`)).json.data;
+  let before = (await show(user.id)).json.data;
   const changes = {
     username: 'Changed Name',
     email: 'Changed@example.org',
@@ -41,213 +72,177 @@ test('the administrator changes each member, and nothing else changes with it', 
     enabled: false,
   };
   for (const [name, value] of Object.entries(changes)) {
+    await sql`update identity.users set updated_at = '2020-01-01' where id = ${user.id}`;
     const answer = await change(user, { [name]: value });
     assertSuccess(answer);
-    assert.ok(answer.json.data.updated_at >= before.updated_at, name);
-    assert.deepEqual(answer.json.data, {
-      ...before,
-      [name]: value,
-      updated_at: answer.json.data.updated_at,
-      ...(name === 'super_admin' ? { revoked_keys: 0 } : {}),
-    });
-    const { revoked_keys: _, ...user_data } = answer.json.data;
-    assertUser(user_data);
-    before = user_data;
-    assert.deepEqual((await call(admin.token, 'GET', `/api/user/${user.id}`)).json.data, before);
+    const { revoked_keys: revoked, ...now } = answer.json.data;
+    assert.equal(revoked, name === 'super_admin' ? 0 : undefined);
+    assertUser(now);
+    assert.ok(now.updated_at > '2021', name);
+    assert.deepEqual(now, { ...before, [name]: value, updated_at: now.updated_at });
+    assert.deepEqual((await show(user.id)).json.data, now);
+    before = now;
   }
-  await sql`update identity.users set updated_at = now() - interval '1 hour' where id = ${user.id}`;
-  const answer = await change(user, {
-    first_name: '',
-    last_name: '',
-    super_admin: false,
-    enabled: true,
-    verified: false,
-  });
-  const [row] =
-    await sql`select updated_at > now() - interval '1 minute' as fresh from identity.users
-      where id = ${user.id}`;
-  assert.equal(row?.fresh, true);
-  assert.deepEqual(
-    [
-      answer.json.data.first_name,
-      answer.json.data.super_admin,
-      answer.json.data.enabled,
-      answer.json.data.verified,
-    ],
-    ['', false, true, false],
-  );
 });
 
 test('an empty change succeeds and changes nothing, including updated_at', async () => {
   const user = await enter();
-  const before = await stored(user);
+  const before = await stored();
   for (const bearer of [admin.token, user.token]) {
     const answer = await change(user, {}, bearer);
     assertSuccess(answer);
-    assert.deepEqual(
-      answer.json.data,
-      (await call(user.token, 'GET', '/api/test/')).json.data.user,
-    );
+    assert.deepEqual(answer.json.data, (await show(user.id)).json.data);
   }
-  assert.deepEqual(await stored(user), before);
+  assert.deepEqual(await stored(), before);
   assertError(await change({ id: '00000000-0000-4000-8000-000000000000' }, {}), 404, 'not_found');
 });
 
 test('one forbidden member among allowed ones is 403, and nothing is changed', async () => {
   const user = await enter();
-  const before = await stored(user);
+  const before = await stored();
   const forbidden = {
-    username: 'own-choice',
+    username: user.username,
     email: 'own@example.org',
     groups: ['ops'],
     enabled: true,
     verified: true,
     super_admin: true,
   };
-  const unchanged = {
-    username: user.username,
-    email: `${user.username}@example.org`,
-    groups: [],
-    enabled: true,
-    verified: false,
-    super_admin: false,
-  };
-  for (const bearer of [user.token, (await key(user)).key]) {
-    for (const [name, value] of [...Object.entries(forbidden), ...Object.entries(unchanged)]) {
-      assertError(
-        await change(user, { first_name: 'Changed', [name]: value, last_name: 'Changed' }, bearer),
-        403,
-        'forbidden',
-      );
-      assertError(await change(user, { [name]: value }, bearer), 403, 'forbidden');
-    }
+  for (const [name, value] of Object.entries(forbidden)) {
+    const body = { first_name: 'Changed', [name]: value, last_name: 'Changed' };
+    assertError(await change(user, body, user.token), 403, 'forbidden');
   }
-  assert.deepEqual(await stored(user), before);
+  assert.deepEqual(await stored(), before);
 });
 
-test("another user's name or address is 409 with the field, and nothing is changed", async () => {
+test('a name and an address are taken in every spelling, for a new and for a changed user', async () => {
   const one = await add({ username: 'Taken', email: 'taken@example.org' });
   const other = await add();
-  const before = await stored(other);
-  for (const username of ['Taken', 'tAKEN', 'ｔaken'])
-    assertError(await change(other, { first_name: 'Changed', username }), 409, 'conflict', [
-      '/username',
-    ]);
-  for (const email of ['taken@example.org', 'TAKEN@Example.org', 'taken@ｅxample.org'])
-    assertError(await change(other, { email, verified: true }), 409, 'conflict', ['/email']);
-  assert.deepEqual(await stored(other), before);
-  // The user's own name in another spelling is not taken.
-  const answer = await change(one, { username: 'TAKEN', email: 'Taken@Example.org' });
-  assertSuccess(answer);
-  assert.deepEqual(
-    [answer.json.data.username, answer.json.data.email],
-    ['TAKEN', 'Taken@Example.org'],
-  );
-});
-
-test('of two users who take one name at the same time one gets it', async () => {
-  const one = await add();
-  const other = await add();
-  for (let round = 0; round < rounds(4, 10); round += 1) {
-    const answers = await Promise.all([
-      change(one, { username: `wanted-${round}` }),
-      change(other, { username: `WANTED-${round}` }),
-    ]);
-    assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 409]);
+  const before = await stored();
+  const taken: ReadonlyArray<readonly [member: 'username' | 'email', value: string]> = [
+    ...['Taken', 'tAKEN', 'ｔaken'].map((name) => ['username', name] as const),
+    ...['taken@example.org', 'TAKEN@ｅxample.org'].map((address) => ['email', address] as const),
+  ];
+  for (const [member, value] of taken) {
+    for (const answer of [
+      await create({ username: 'new', email: 'new@example.org', [member]: value }),
+      await change(other, { first_name: 'Changed', [member]: value }),
+    ])
+      assertError(answer, 409, 'conflict', [`/${member}`]);
   }
+  assert.deepEqual(await stored(), before);
+  // The user's own in another spelling are not taken.
+  const own = { username: 'TAKEN', email: 'Taken@Example.org' };
+  const { data } = (await change(one, own)).json;
+  assert.deepEqual({ username: data.username, email: data.email }, own);
 });
 
-test('after a change of the username, the user logs in with the new one', async () => {
+test('after a change of name or password only the new one logs in', async () => {
   const user = await enter();
-  await change(user, { username: `renamed-${user.username}` });
+  assertSuccess(await change(user, { username: `renamed-${user.username}` }));
   await logIn(identity, `Renamed-${user.username}`, PASSWORD);
   assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
   assert.equal(await isOpen(identity, user.token), true);
-});
-
-/** Every way in that this user had does not open any more. */
-async function assertShut({ username }: Person, bearers: readonly string[]) {
-  for (const bearer of bearers) {
-    for (const path of [
-      '/api/test/',
-      '/api/user/',
-      '/api/session/',
-      '/api/key/',
-      '/api/auth/verify',
-    ])
-      assertError(await call(bearer, 'GET', path), 401, 'unauthorized');
-  }
-  assertError(await login(username, PASSWORD), 401, 'invalid_credentials');
-}
-
-test("a disabled user's sessions and keys end at once; enabling revives no session", async () => {
-  const user = await enter();
-  const bearers = [
-    user.token,
-    await logIn(identity, user.username, PASSWORD),
-    (await key(user)).key,
-  ];
-  for (const bearer of bearers) assert.equal(await isOpen(identity, bearer), true);
-  assertSuccess(await change(user, { enabled: false }));
-  await assertShut(user, bearers);
-  assertSuccess(await change(user, { enabled: true }));
-  for (const bearer of bearers.slice(0, 2)) assert.equal(await isOpen(identity, bearer), false);
-  const listedSessions = (await call(admin.token, 'GET', `/api/session/?user=${user.id}`)).json
-    .data;
-  assert.ok(
-    listedSessions.length > 0 &&
-      listedSessions.every(({ revoked }: { revoked: boolean }) => revoked),
-  );
-  assert.equal(await isOpen(identity, await logIn(identity, user.username, PASSWORD)), true);
-});
-
-test('a session and key used just before their user was disabled are rejected', async () => {
-  const user = await enter();
-  const bearers = [user.token, (await key(user)).key];
-  const use = (bearer: string) =>
-    [identity, replica].map((url) => ask('GET', `${url}/api/test/`, { bearer }));
-  for (const answer of await Promise.all(bearers.flatMap(use))) assert.equal(answer.status, 200);
-  // What is under way meanwhile may be answered either way; nothing that begins afterwards is let
-  // in.
-  const underWay = bearers.flatMap(use);
-  assertSuccess(await change(user, { enabled: false }));
-  for (const answer of await Promise.all(bearers.flatMap(use)))
-    assertError(answer, 401, 'unauthorized');
-  for (const answer of await Promise.all(underWay))
-    assert.ok([200, 401].includes(answer.status), answer.text);
-});
-
-test('a right that is given or taken shows at the next request, for sessions and keys', async () => {
-  const user = await enter();
-  let bearers = [user.token, (await key(user)).key];
-  const mayList = async (bearer: string) => (await call(bearer, 'GET', '/api/audit/')).status;
-  for (const [right, status] of [
-    [false, 403],
-    [true, 200],
-    [false, 403],
-  ] as const) {
-    await change(user, { super_admin: right });
-    if (right) {
-      // A promotion ends them. New ones have the new rights.
-      for (const bearer of bearers) assert.equal(await mayList(bearer), 401);
-      const token = await logIn(identity, user.username, PASSWORD);
-      bearers = [token, (await key({ ...user, token })).key];
-    }
-    for (const bearer of bearers) assert.equal(await mayList(bearer), status);
-  }
-});
-
-test('an administrator sets a password: the old one and all sessions of the user end', async () => {
-  const user = await enter();
-  const bystander = await enter();
-  const second = await logIn(identity, user.username, PASSWORD);
   const answer = await setPassword(user, 'a passphrase set for them');
   assertSuccess(answer);
   assert.deepEqual(Object.keys(answer.json.data).sort(), ['message', 'status']);
   assert.equal(answer.json.data.status, 'CHANGED');
-  for (const token of [user.token, second])
-    assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
-  assert.equal(await isOpen(identity, bystander.token), true);
+  assertError(await login(`renamed-${user.username}`, PASSWORD), 401, 'invalid_credentials');
+  await logIn(identity, `renamed-${user.username}`, 'a passphrase set for them');
+});
+
+test('a deleted user is gone at once, and no other user loses anything', async () => {
+  const [user, other] = [await enter(), await enter()];
+  const kept = [other.token, (await key(other)).key, admin.token];
+  const { key: own, id } = await key(user);
+  const answer = await call(admin.token, 'DELETE', `/api/user/${user.id}`);
+  assertSuccess(answer);
+  assert.deepEqual(Object.keys(answer.json.data).sort(), ['message', 'status']);
+  assert.equal(answer.json.data.status, 'DELETED');
+  for (const bearer of [user.token, own]) assert.equal(await isOpen(identity, bearer), false);
+  for (const bearer of kept) assert.equal(await isOpen(identity, bearer), true);
+  for (const gone of [
+    await show(user.id),
+    await change(user, { enabled: true }),
+    await setPassword(user, PASSWORD),
+    await call(admin.token, 'DELETE', `/api/user/${user.id}`),
+    await call(admin.token, 'POST', '/api/key/', { user_id: user.id }),
+  ])
+    assertError(gone, 404, 'not_found');
   assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
-  await logIn(identity, user.username, 'a passphrase set for them');
+  const [row] = await sql`select u.deleted_at is not null as soft, u.password_hash, k.revoked
+    from identity.users u, identity.api_keys k where u.id = ${user.id} and k.id = ${id}`;
+  assert.deepEqual({ ...row }, { soft: true, password_hash: null, revoked: true });
+});
+
+/** `test/unit/identity/rules.test.ts` has every rule, and every value that a rule rejects. */
+const WRONG: ReadonlyArray<readonly [member: string, value: string]> = [
+  // 255 characters, and 4,590 after NFKC: more than an entry of an index can hold.
+  ['username', '\ufdfa'.repeat(255)],
+  ['email', 'a@b@c'],
+  ['first_name', 'a\x7fb'],
+  ['last_name', ' '],
+  ['enabled', 'correct horse'],
+];
+
+test('a value that a rule rejects is 400 and not repeated, and nothing is stored', async () => {
+  const subject = await add();
+  const before = await stored();
+  for (const [member, value] of WRONG) {
+    for (const answer of [
+      await create({ username: 'new', email: 'new@example.org', [member]: value }),
+      await change(subject, { [member]: value }),
+    ]) {
+      assertError(answer, 400, 'invalid_body', [`/${member}`]);
+      // It may be a password in the wrong member.
+      assert.doesNotMatch(answer.text, /horse/);
+    }
+  }
+  assert.deepEqual(await stored(), before);
+});
+
+test('the reply to many errors is bounded', async () => {
+  const members = Array.from({ length: 5_000 }, (_, index) => [`m${index}`, 0]);
+  const answer = await create(Object.fromEntries(members));
+  assert.equal(answer.status, 400);
+  assert.ok(answer.text.length < 5_000);
+});
+
+test('any other name is stored and returned unchanged', async () => {
+  const names = ['n'.repeat(255), 'zoe\u0308 李雷', "'; drop table users; --", '{"a":1}', 'null'];
+  for (const [index, name] of names.entries()) {
+    const given = {
+      username: name,
+      email: `${index}-${name.replace(/\s/g, '_').slice(0, 100)}@exämple.org`,
+      first_name: name,
+      last_name: ` ${name.slice(0, 250)} `,
+    };
+    const { json } = await create(given);
+    const { username, email, first_name, last_name } = (await show(json.data.id)).json.data;
+    assert.deepEqual({ username, email, first_name, last_name }, given);
+  }
+});
+
+/** These break another rule than that they are easy to guess. */
+const BROKEN = ['seven77', 'a\0bcdefgh'];
+
+test('a password that the policy rejects is 400 wherever one is set, and nothing is stored', async () => {
+  const names = { username: 'ada.lovelace', email: 'admin@localhost.example' };
+  const user = await enter(names);
+  const before = await stored();
+  await sql`delete from identity.throttles`;
+  for (const password of [...BROKEN, 'gatehouse1', 'ADA.LOVELACE', names.email]) {
+    const other = { username: 'ada.lovelace.2', email: names.email, password };
+    assertError(await create(other), 400, 'invalid_body', ['/password']);
+    const set = await setPassword(user, password);
+    assertError(set, 400, 'invalid_body', ['/password']);
+    const { message } = set.json.error.fields[0];
+    assert.equal(/choose several unrelated words$/.test(message), !BROKEN.includes(password));
+    const own = { current_password: PASSWORD, new_password: password };
+    const changed = await call(user.token, 'POST', '/api/auth/password', own);
+    assertError(changed, 400, 'invalid_body', ['/new_password']);
+  }
+  assert.deepEqual(await stored(), before);
+  const failures = await sql`select from identity.throttles where attempts > 0`;
+  assert.equal(failures.length, 0, 'a rejected new password is no failure');
 });

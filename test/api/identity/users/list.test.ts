@@ -1,116 +1,192 @@
 /**
- * GET /api/user/ with and without a page: who is listed, in which order, and that a long list comes
- * whole.
+ * The list of users, its order, pages and filters: over the API, on the page and in the CSV. And one
+ * user by a name.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, before, test } from 'node:test';
 import { eachUser } from '../../../../src/identity/store/lists.ts';
-import { startIdentity } from '../../../support/api-users.ts';
-import { assertSuccess, assertUser, openIdentity, PASSWORD } from '../../../support/users.ts';
+import { factorsOf } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD } from '../../../support/gatehouse.ts';
 import { assertPages } from '../../../support/paged.ts';
-import { assertStatus } from '../../../support/gatehouse.ts';
+import { startPortal } from '../../../support/portal.ts';
+import { assertError, assertSuccess, assertUser, openIdentity } from '../../../support/users.ts';
 
-const { databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
-const plain = await enter();
-const deleted = await add();
-await call(admin.token, 'DELETE', `/api/user/${deleted.id}`);
-// Three at a time have the same moment, and the moments are a microsecond apart: finer than
-// JavaScript's own.
-await sql`
-  insert into identity.users (id, username, username_key, email, email_key, first_name, last_name,
-    enabled, verified, super_admin, created_at, deleted_at)
-  select gen_random_uuid(), 'many-' || n, 'many-' || n, n || '@example.org', n || '@example.org',
-    '', '', n % 2 = 0, false, false,
-    now() + (n / 3) * interval '1 microsecond', case when n % 500 = 0 then now() end
-  from generate_series(1, 2000) as n`;
-const inOrder = (
-  await sql`select id from identity.users where deleted_at is null order by created_at, id`
-).map((row) => String(row.id));
-
+const portal = await startPortal({ after });
+const { admin, add, call, databaseUrl, enter, key, sql, visit, signIn } = portal;
 const list = (query = '', bearer = admin.token) => call(bearer, 'GET', `/api/user/${query}`);
-const ids = (answer: { json: { data: Array<{ id: string }> } }) =>
-  answer.json.data.map((user) => user.id);
+const namesIn = ({ json }: { json: { data: Array<{ username: string }> } }) =>
+  json.data.map(({ username }) => username);
 
-test('2,000 users are listed in order, each once, without deleted ones', async () => {
-  assert.equal(inOrder.length, 2_000 - 4 + 2);
-  const answer = await list();
-  assertSuccess(answer);
-  assert.deepEqual(ids(answer), inOrder);
-  answer.json.data.forEach(assertUser);
-  assert.equal(answer.headers.get('content-length'), null);
+const ADDED = [
+  { username: 'amber', super_admin: true },
+  { username: 'bruno', email: 'bruno@example.org', groups: ['ops'] },
+  { username: '=cara', enabled: false, groups: ['ops', 'devs'] },
+  { username: 'dina', password: undefined, first_name: 'Ops' },
+] as const;
+const NAMES = ['admin', ...ADDED.map(({ username }) => username)];
+let cookie = '';
+
+before(async () => {
+  const ids = new Map<string, string>();
+  for (const user of ADDED) ids.set(user.username, (await add(user)).id);
+  await call(admin.token, 'POST', `/api/user/${ids.get('dina')}/link`, {});
+  await factorsOf(portal).enrol('bruno');
+  cookie = (await signIn('admin', { fields: { password: ADMIN_PASSWORD } })).host;
 });
 
-test('a user is listed once, even if others are created and deleted between two batches', async (t) => {
+/** On the page, in the order of its rows. */
+async function shown(query: string) {
+  const { text, status } = await visit(`/account/users?${query}`, { cookie });
+  assert.equal(status, 200, text);
+  const rows = text.matchAll(/<tr><td class="long"><a href="\/account\/users\/[^"]+">([^<]*)</g);
+  const total = /Matching users: (\d+)\./.exec(text)?.[1];
+  return { users: [...rows].map(([, name = '']) => name), total: Number(total), text };
+}
+
+const FILTERS: ReadonlyArray<readonly [query: string, users: readonly string[]]> = [
+  ['state=active', ['admin', 'amber', 'bruno']],
+  ['state=invited', ['dina']],
+  ['state=disabled', ['=cara']],
+  ['role=super_admin', ['admin', 'amber']],
+  ['role=user&state=active', ['bruno']],
+  ['second_factor=on', ['bruno']],
+  ['second_factor=off&role=user', ['=cara', 'dina']],
+  ['group=ops&state=disabled', ['=cara']],
+  ['group=nobody', []],
+  ['search=ops', ['bruno', '=cara', 'dina']],
+  ['search=DIN', ['dina']],
+  ['username=BRUNO', ['bruno']],
+  ['username=brun', []],
+  ['username=bruno@example.org', []],
+  ['username=bruno&group=devs', []],
+  ['email=BRUNO@example.org', ['bruno']],
+  ['email=runo@example.org', []],
+];
+
+for (const [query, users] of FILTERS) {
+  test(`${query} selects the same users over the API, on the page and in the CSV`, async () => {
+    assert.deepEqual(namesIn(await list(`?${query}`)), users);
+    const paged = await list(`?${query}&limit=1`);
+    assert.equal(paged.json._meta.pagination.total, users.length);
+    // The page knows no address as a filter.
+    if (query.startsWith('email')) return;
+    const page = await shown(`${query}&sort=created`);
+    assert.deepEqual([page.users, page.total], [users, users.length]);
+    const csv = await visit(`/account/users.csv?${query}`, { cookie });
+    assert.equal(csv.text.split('\r\n').length, users.length + 2);
+  });
+}
+
+test('users without rights find only the own record, by list and by name, and so do their keys', async () => {
+  const own = await enter();
+  const { key: ofOwn } = await key(own);
+  for (const [query, found] of [
+    ['', [own.username]],
+    ['?state=active', [own.username]],
+    ['?state=disabled', []],
+    ['?group=ops', []],
+  ] as const) {
+    for (const bearer of [own.token, ofOwn])
+      assert.deepEqual(namesIn(await list(query, bearer)), found);
+  }
+  await assertPages((path) => call(own.token, 'GET', path), '/api/user/', 1, [own.id]);
+  const byName = (name: string, bearer = admin.token) =>
+    call(bearer, 'GET', `/api/user/by-name?name=${encodeURIComponent(name)}`);
+  for (const name of [own.id, own.id.toUpperCase(), ` ${own.username.toUpperCase()} `])
+    assert.equal((await byName(name)).json.data.id, own.id, name);
+  assert.equal((await byName('bruno@example.org')).json.data.username, 'bruno');
+  assertError(await byName('nobody'), 404, 'not_found');
+  assert.equal((await byName(own.username, own.token)).json.data.id, own.id);
+  // Nobody learns which names are used.
+  const [used, unused] = [await byName('bruno', own.token), await byName('nobody', own.token)];
+  assertError(used, 403, 'forbidden');
+  assert.deepEqual(used.json.error, unused.json.error);
+  await call(admin.token, 'DELETE', `/api/user/${own.id}`);
+});
+
+test('an empty filter of the form is none, and an unknown value is rejected', async () => {
+  assert.equal((await shown('search=&state=&role=&second_factor=&group=')).total, NAMES.length);
+  for (const query of ['state=enabled', 'role=admin', 'second_factor=yes', 'sort=id', 'limit=0'])
+    assert.equal((await visit(`/account/users?${query}`, { cookie })).status, 400, query);
+});
+
+test('the page is sorted by each column, up and down, and keeps its filter', async () => {
+  const users = async (sort: string) => (await shown(`sort=${sort}`)).users;
+  assert.deepEqual(await users('username'), [...NAMES].sort());
+  assert.deepEqual(await users('-username'), [...NAMES].sort().reverse());
+  assert.deepEqual(await users('created'), NAMES);
+  assert.deepEqual(await users('-created'), [...NAMES].reverse());
+  const { text } = await shown('sort=-created&role=super_admin');
+  assert.match(text, /href="(?=[^"]*role=super_admin)[^"]*sort=username/);
+});
+
+test('the page says who waits for a link, and who looks', async () => {
+  const { text } = await shown('');
+  assert.match(text, />dina<[^]*?>Invited<[^]*?link ends <time/);
+  assert.match(text, />admin<\/a>\s*<span[^>]*>You</);
+  assert.equal(text.match(/>You</g)?.length, 1);
+  await sql`update identity.links set expires_at = now() - interval '1 second'`;
+  assert.match((await shown('state=invited')).text, />Invited<[^]*?no open link/);
+});
+
+test('the CSV has states and times, and no cell that begins like a formula', async () => {
+  const { text, headers } = await visit('/account/users.csv?sort=created', { cookie });
+  assert.match(headers.get('content-disposition') ?? '', /filename="users\.csv"/);
+  const lines = text.split('\r\n');
+  assert.match(lines[0] ?? '', /^\ufeff"state","second_factor","last_sign_in_at","link_ends_at"/);
+  assert.match(lines[3] ?? '', /^"active","true","\d{4}-[^"]+Z","",/);
+  assert.match(lines[4] ?? '', /"'=cara"/);
+});
+
+test('a sign-in is remembered when its sessions have been removed', async () => {
+  const { id, username } = await add();
+  await signIn(username);
+  await sql`delete from identity.sessions where user_id = ${id}`;
+  assert.match((await shown(`search=${username}`)).text, /data-label="Last sign-in"><time/);
+});
+
+test('a long list is in order and whole, though users come and go between its batches', async (t) => {
+  // Three at a time have the same moment, and the moments are a microsecond apart: finer than
+  // JavaScript's own.
+  await sql`
+    insert into identity.users (id, username, username_key, email, email_key, first_name, last_name,
+      enabled, verified, super_admin, created_at, deleted_at)
+    select gen_random_uuid(), 'many-' || n, 'many-' || n, n || '@example.org', n || '@example.org',
+      '', '', n % 2 = 0, false, false, now() + (n / 3) * interval '1 microsecond',
+      case when n % 200 = 0 then now() end
+    from generate_series(1, 600) as n`;
+  const inOrder = (
+    await sql`select id from identity.users where deleted_at is null order by created_at, id`
+  ).map(({ id }) => String(id));
+  const idsIn = (answer: { json: { data: Array<{ id: string }> } }) =>
+    answer.json.data.map(({ id }) => id);
+  // Without a page, it comes whole, also to a key without a user.
+  for (const bearer of [admin.token, (await key(null)).key]) {
+    const answer = await list('', bearer);
+    assertSuccess(answer);
+    assert.deepEqual(idsIn(answer), inOrder);
+    answer.json.data.forEach(assertUser);
+  }
+  for (const [query, page, limit] of [
+    ['?page=3', 3, 10],
+    ['?limit=7', 1, 7],
+  ] as const) {
+    const answer = await list(query);
+    assertSuccess(answer, 'paged');
+    assert.deepEqual(idsIn(answer), inOrder.slice((page - 1) * limit, page * limit));
+  }
+  await assertPages((path) => call(admin.token, 'GET', path), '/api/user/', 100, inOrder);
+
   const batches = eachUser(openIdentity(t, databaseUrl), {});
-  const first = ((await batches.next()).value ?? []).map((user: { id: string }) => user.id);
-  assert.ok(first.length > 0 && first.length < inOrder.length);
+  const first = ((await batches.next()).value ?? []).map(({ id }: { id: string }) => id);
   // The one by which the next batch is found is among them.
   const leaving = [first[5], first.at(-1), inOrder[first.length], inOrder[first.length + 7]].map(
     String,
   );
-  for (const id of leaving)
-    assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 200);
+  await sql`update identity.users set deleted_at = now() where id in ${sql(leaving)}`;
   const { id: newcomer } = await add();
   const rest: string[] = [];
   for await (const batch of batches) rest.push(...batch.map(({ id }) => id));
-  assert.deepEqual(
-    [...first, ...rest],
-    [...inOrder.filter((id) => first.includes(id) || !leaving.includes(id)), newcomer],
-  );
-  await call(admin.token, 'DELETE', `/api/user/${newcomer}`);
-  await sql`update identity.users set deleted_at = null where id in ${sql(leaving)}`;
-});
-
-test('a key without a user lists every user too', async () => {
-  assert.deepEqual(ids(await list('', (await key(null)).key)), inOrder);
-});
-
-test('either parameter requests a page', async () => {
-  for (const [query, page, limit] of [
-    ['?page=1', 1, 10],
-    ['?limit=7', 1, 7],
-    ['?page=3', 3, 10],
-    ['?page=2&limit=100', 2, 100],
-  ] as const) {
-    const answer = await list(query);
-    assertSuccess(answer, 'paged');
-    answer.json.data.forEach(assertUser);
-    assert.deepEqual(ids(answer), inOrder.slice((page - 1) * limit, page * limit));
-    assert.deepEqual(answer.json._meta.pagination, {
-      page,
-      limit,
-      total: 1_998,
-      total_pages: Math.ceil(1_998 / limit),
-    });
-  }
-});
-
-test('the pages have no gap or overlap, and the links lead through them', () =>
-  assertPages((path) => call(admin.token, 'GET', path), '/api/user/', 100, inOrder));
-
-test('any other user has one page with only their own record', async () => {
-  for (const bearer of [plain.token, (await key(plain)).key]) {
-    assert.deepEqual(ids(await list('', bearer)), [plain.id]);
-    await assertPages((path) => call(bearer, 'GET', path), '/api/user/', 1, [plain.id]);
-  }
-});
-
-test('creations and deletions show in the totals at once', async () => {
-  const total = async () => (await list('?limit=1')).json._meta.pagination.total;
-  const before = await total();
-  const made = await Promise.all(Array.from({ length: 10 }, () => add()));
-  assert.equal(await total(), before + 10);
-  // A refused one counts for nothing.
-  assertStatus(
-    await call(admin.token, 'POST', '/api/user/', {
-      username: 'admin',
-      email: 'x@example.org',
-      password: PASSWORD,
-    }),
-    409,
-  );
-  await Promise.all(made.map(({ id }) => call(admin.token, 'DELETE', `/api/user/${id}`)));
-  for (const { id } of made)
-    assert.equal((await call(admin.token, 'DELETE', `/api/user/${id}`)).status, 404);
-  assert.equal(await total(), before);
+  const expected = inOrder.filter((id) => first.includes(id) || !leaving.includes(id));
+  assert.deepEqual([...first, ...rest], [...expected, newcomer]);
 });

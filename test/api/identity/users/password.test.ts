@@ -1,141 +1,143 @@
-/**
- * POST /api/auth/password: users change their own password with the current one; all sessions end,
- * a new one begins.
- */
+/** What users do with their own account: POST of /api/auth/password and /delete, and the export. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { type Answer, ask, logIn } from '../../../support/gatehouse.ts';
-import { startIdentity, type Person } from '../../../support/api-users.ts';
+import { connect } from '../../../../scripts/postgres.ts';
 import { untilLocked } from '../../../support/connections.ts';
-import { createWaits, holdStatements } from '../../../support/hold.ts';
-import { BEHIND_PROXY, loginFrom } from '../../../support/logins.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { PORTAL, startPortal } from '../../../support/portal.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
-import { rounds } from '../../../support/rounds.ts';
 
-const { identity, databaseUrl, sql, admin, call, enter, key } = await startIdentity(
-  { after },
-  BEHIND_PROXY,
-);
+const portal = await startPortal({ after }, { SELF_DELETION: 'on' });
+const { identity, databaseUrl, sql, admin, call, add, enter, key, visit, signIn } = portal;
+const other = connect(databaseUrl);
+after(() => other.end());
 const NEW = 'another passphrase';
-const HERE = '192.0.2.1';
-const ELSEWHERE = '198.51.100.1';
 
-/** From an address of one's choice, as a proxy passes it on. */
-const change = (
-  { token }: { token: string },
-  current: unknown,
-  next: unknown,
-  address = HERE,
-): Promise<Answer> =>
-  ask('POST', `${identity}/api/auth/password`, {
-    bearer: token,
-    body: { current_password: current, new_password: next },
-    headers: { 'x-forwarded-for': address },
-  });
-const hashOf = async ({ id }: { id: string }) =>
-  String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
-
-/** @returns the user with the new session */
-async function assertChanged<P extends Person>(user: P, answer: Answer, ended: string): Promise<P> {
-  assertSuccess(answer);
-  const { session: token, ...rest } = answer.json.data;
-  assert.deepEqual(rest, { message: `Password changed. ${ended} ended.`, status: 'CHANGED' });
-  assert.equal(await isOpen(identity, token), true);
-  if (token !== user.token) assert.equal(await isOpen(identity, user.token), false);
-  return { ...user, token };
-}
+const change = (bearer: string, current_password: string, new_password: string, url = identity) =>
+  ask('POST', `${url}/api/auth/password`, { bearer, body: { current_password, new_password } });
+const login = (username: string, password: string) =>
+  call(null, 'POST', '/api/auth/login', { username, password });
+const rowOf = async ({ id }: { id: string }) =>
+  (await sql`select password_hash, deleted_at from identity.users where id = ${id}`)[0];
 
 test('only the new password works, and only the session of the reply is open', async () => {
   const user = await enter();
-  const bystander = await enter();
-  const others = [
-    await logIn(identity, user.username, PASSWORD),
-    await logIn(identity, user.username, PASSWORD),
-  ];
+  const kept = [(await enter()).token, (await key(user)).key, admin.token];
+  const again = () => logIn(identity, user.username, PASSWORD);
+  const ended = [user.token, await again(), await again()];
   // These have ended before, so they are not counted.
-  const expired = await logIn(identity, user.username, PASSWORD);
-  const out = await logIn(identity, user.username, PASSWORD);
+  const [expired, out] = [await again(), await again()];
   await sql`update identity.sessions set expires_at = now()
     where id = ${(await sessionOf(identity, expired)).id}`;
   await call(null, 'POST', '/api/auth/logout', { session: out });
-  const { key: own } = await key(user);
 
-  const changed = await assertChanged(user, await change(user, PASSWORD, NEW), '3 sessions');
-  for (const token of [user.token, ...others])
-    assertError(await call(token, 'GET', '/api/test/'), 401, 'unauthorized');
-  for (const bearer of [changed.token, own, bystander.token, admin.token])
-    assert.equal(await isOpen(identity, bearer), true);
-  const session = await sessionOf(identity, changed.token);
-  const [row] = await sql`select ip, user_agent is not null as has_agent from identity.sessions
-      where id = ${session.id}`;
-  assert.deepEqual({ ...row }, { ip: '127.0.0.1', has_agent: true });
-  assertError(
-    await call(null, 'POST', '/api/auth/login', { username: user.username, password: PASSWORD }),
-    401,
-    'invalid_credentials',
-  );
+  const answer = await change(user.token, PASSWORD, NEW);
+  assertSuccess(answer);
+  const { session: token, ...rest } = answer.json.data;
+  assert.deepEqual(rest, { message: 'Password changed. 3 sessions ended.', status: 'CHANGED' });
+  for (const bearer of ended) assert.equal(await isOpen(identity, bearer), false);
+  for (const bearer of [token, ...kept]) assert.equal(await isOpen(identity, bearer), true);
+  const [row] = await sql`select ip, user_agent from identity.sessions
+    where id = ${(await sessionOf(identity, token)).id}`;
+  assert.deepEqual({ ...row }, { ip: '127.0.0.1', user_agent: 'tests' });
+  assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
   await logIn(identity, user.username, NEW);
 });
 
-test('the message has the number of ended sessions, the own one included', async () => {
-  let user = await enter();
-  user = await assertChanged(user, await change(user, PASSWORD, NEW), '1 session');
-  await logIn(identity, user.username, NEW);
-  await assertChanged(user, await change(user, NEW, PASSWORD), '2 sessions');
-});
-
-test('a wrong current password is 401, and nothing changes', async () => {
+test('after a wrong current password, or for the same one again, nothing changes', async () => {
   const user = await enter();
-  const second = await logIn(identity, user.username, PASSWORD);
-  const before = await hashOf(user);
-  for (const wrong of ['', 'another phrase', PASSWORD.toUpperCase(), before])
-    assertError(await change(user, wrong, NEW), 401, 'invalid_credentials');
-  assert.equal(await hashOf(user), before);
-  for (const token of [user.token, second]) assert.equal(await isOpen(identity, token), true);
+  const before = await rowOf(user);
+  for (const wrong of ['', PASSWORD.toUpperCase(), String(before?.password_hash)])
+    assertError(await change(user.token, wrong, NEW), 401, 'invalid_credentials');
+  const same = await change(user.token, PASSWORD, PASSWORD);
+  assertError(same, 400, 'invalid_body', ['/new_password']);
+  assert.deepEqual(await rowOf(user), before);
+  assert.equal(await isOpen(identity, user.token), true);
 });
 
-test('of two changes at once one wins, and its password and session are the valid ones', async () => {
-  for (let round = 0; round < rounds(4, 10); round += 1) {
-    const user = await enter();
-    const second: Person = {
-      ...user,
-      token: round % 2 === 0 ? user.token : await logIn(identity, user.username, PASSWORD),
-    };
-    const passwords = ['the first passphrase', 'the second passphrase'];
-    const answers = await Promise.all([
-      change(user, PASSWORD, passwords[0]),
-      change(second, PASSWORD, passwords[1]),
-    ]);
-    assert.deepEqual(answers.map((answer) => answer.status).sort(), [200, 401]);
-    const winner = answers.findIndex((answer) => answer.status === 200);
-    assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);
-    await logIn(identity, user.username, passwords[winner]);
-    assertError(
-      await call(null, 'POST', '/api/auth/login', {
-        username: user.username,
-        password: passwords[1 - winner],
-      }),
-      401,
-      'invalid_credentials',
+test('of two changes at once one wins, and its password and session are the valid ones', async (t) => {
+  const replica = await startGatehouse(t, ['identity'], databaseUrl, PORTAL);
+  const user = await enter();
+  const passwords = ['the first passphrase', 'the second passphrase'] as const;
+  const { both } = await other.begin(async (held) => {
+    await held`select from identity.users where id = ${user.id} for update`;
+    const answers = passwords.map((password, index) =>
+      change(user.token, PASSWORD, password, index === 0 ? identity : replica.url.identity),
     );
-  }
+    await untilLocked(held, 2);
+    return { both: Promise.all(answers) };
+  });
+  const answers = await both;
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 401]);
+  const winner = answers.findIndex(({ status }) => status === 200);
+  assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);
+  await logIn(identity, user.username, passwords[winner]);
+  const lost = await login(user.username, passwords[1 - winner] ?? '');
+  assertError(lost, 401, 'invalid_credentials');
 });
 
-test('a login with the old password that waits for the change makes no session', async (t) => {
+const remove = (bearer: string, password = PASSWORD) =>
+  call(bearer, 'POST', '/api/auth/delete', { password });
+
+test('a person deletes the own account with the password, and all ends', async () => {
   const user = await enter();
-  // The change has locked and updated the user's row, and waits with its row of the trail.
-  await createWaits(sql);
-  await sql`create trigger hold before insert on identity.audit
-    for each row execute function wait_in_trigger(1)`;
-  const trail = await holdStatements(t, databaseUrl);
-  const changing = change(user, PASSWORD, NEW);
-  await trail.met();
-  const login = loginFrom(identity, ELSEWHERE, user.username, PASSWORD);
-  await untilLocked(sql, 2);
-  await trail.release();
-  await assertChanged(user, await changing, '1 session');
-  assertError(await login, 401, 'invalid_credentials');
-  await sql`drop trigger hold on identity.audit`;
-  const { json } = await call(admin.token, 'GET', `/api/session/?user=${user.id}&active=true`);
-  assert.equal(json._meta.pagination.total, 1);
+  const { key: own } = await key(user);
+  assertError(await remove(own), 403, 'forbidden');
+  assertError(await remove(user.token, NEW), 401, 'invalid_credentials');
+  assert.equal((await rowOf(user))?.deleted_at, null);
+  assertSuccess(await remove(user.token));
+  assert.notEqual((await rowOf(user))?.deleted_at, null);
+  for (const bearer of [user.token, own]) assert.equal(await isOpen(identity, bearer), false);
+  const entries = await sql`select event, actor_id, via from identity.audit
+    where user_id = ${user.id} and event in ('password.failed', 'user.deleted') order by event`;
+  const entry = { actor_id: user.id, via: 'session' };
+  assert.deepEqual(
+    [...entries],
+    [
+      { event: 'password.failed', ...entry },
+      { event: 'user.deleted', ...entry },
+    ],
+  );
+  assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
+});
+
+test('without SELF_DELETION nobody can, and the page does not offer it', async (t) => {
+  const off = await startPortal(t);
+  const user = await off.enter();
+  const answer = await off.call(user.token, 'POST', '/api/auth/delete', { password: PASSWORD });
+  assertError(answer, 403, 'forbidden');
+  const { host } = await off.signIn(user.username);
+  const page = await off.visit('/account', { cookie: host });
+  assert.doesNotMatch(page.text, /account\/delete/);
+});
+
+test('the account page deletes the account with its password', async () => {
+  const user = await add();
+  const { host: cookie } = await signIn(user.username);
+  assert.match((await visit('/account', { cookie })).text, /action="\/account\/delete"/);
+  const wrong = await visit('/account/delete', { cookie, fields: { password: 'wrong' } });
+  assert.equal(wrong.status, 401, wrong.text);
+  assert.equal((await rowOf(user))?.deleted_at, null);
+  const done = await visit('/account/delete', { cookie, fields: { password: PASSWORD } });
+  assert.match(done.headers.get('location') ?? '', /^\/login/);
+  assert.notEqual((await rowOf(user))?.deleted_at, null);
+});
+
+test('people export what is stored of them, and nobody else', async () => {
+  const user = await enter();
+  const { id } = await key(user);
+  await key(await enter());
+  const answer = await call(user.token, 'GET', '/api/auth/export');
+  assertSuccess(answer);
+  const { user: own, sessions, keys, audit } = answer.json.data;
+  assert.deepEqual([own.id, sessions.length, keys.length, keys[0].id], [user.id, 1, 1, id]);
+  assert.deepEqual(
+    audit.map(({ event, user_id }: { event: string; user_id: string }) => [event, user_id]),
+    ['key.created', 'login.succeeded', 'user.created'].map((event) => [event, user.id]),
+  );
+  assert.doesNotMatch(answer.text, /scrypt|digest/);
+  const { host: cookie } = await signIn(user.username);
+  const file = await visit('/account/export', { cookie });
+  assert.equal(file.headers.get('content-disposition'), 'attachment; filename="account.json"');
+  assert.equal(JSON.parse(file.text).user.id, user.id);
 });
