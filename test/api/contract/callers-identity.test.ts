@@ -65,7 +65,8 @@ type Caller = (typeof CALLERS)[number] | (typeof KEYS)[number];
 
 /**
  * For each caller, in their order. It is about the caller (`self`), another user (`other`), one who
- * does not exist (`unknown`), a disabled administrator (`disabled`), or everyone or nobody (`all`).
+ * does not exist (`unknown`), a disabled administrator (`disabled`), a key without a user
+ * (`program`), or everyone or nobody (`all`).
  * After a plus, what the body asks for. 401 is `signin_too_old`.
  */
 const POLICY = linesOf(`
@@ -114,6 +115,7 @@ const POLICY = linesOf(`
   GET    /api/key/                        other                403 403 200 200 200 200 403 200 403
   DELETE /api/key/{key_id}/revoke         self                 200 200 200 200 200 200 200 200 ---
   DELETE /api/key/{key_id}/revoke         other                403 403 200 200 200 200 403 200 403
+  DELETE /api/key/{key_id}/revoke         program              403 403 200 200 200 200 403 200 403
   DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404 404 404 404 404 404
   GET    /api/session/                    all                  200 200 200 200 200 200 200 200 200
   GET    /api/session/                    self                 200 200 200 200 200 200 200 200 ---
@@ -178,6 +180,7 @@ const KEYS_WITH_RIGHTS = linesOf(`
   GET    /api/key/                        other                403 200 403 200
   DELETE /api/key/{key_id}/revoke         self                 403 403 200 ---
   DELETE /api/key/{key_id}/revoke         other                403 403 200 200
+  DELETE /api/key/{key_id}/revoke         program              403 403 200 403
   DELETE /api/key/{key_id}/revoke         unknown              404 404 404 404
   GET    /api/session/                    all                  403 200 403 403
   GET    /api/session/                    self                 403 200 403 ---
@@ -228,6 +231,11 @@ async function subjectOf(sql: Sql, about: string, self: Person): Promise<Person>
   if (about.startsWith('disabled')) {
     const person = await storeUser(sql, true);
     await sql`update identity.users set enabled = false where id = ${person.user_id}`;
+    return person;
+  }
+  if (about === 'program') {
+    const person = await storeUser(sql);
+    await sql`update identity.api_keys set user_id = null where id = ${person.key_id}`;
     return person;
   }
   if (!about.startsWith('unknown')) return self;
