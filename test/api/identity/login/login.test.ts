@@ -1,169 +1,148 @@
-/** POST /api/auth/login, /api/auth/logout and /api/auth/session, row by row. */
+/** POST /api/auth/login and /api/auth/session: tokens and their forms, overload, and codes. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { ADMIN_PASSWORD, ask, launch, logIn } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
+import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { factorsOf } from '../../../support/factors.ts';
+import { ask, assertStatus, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { PORTAL, startPortal } from '../../../support/portal.ts';
+import { until } from '../../../support/until.ts';
 import {
   addUser,
   assertError,
   assertSession,
   assertSuccess,
-  isOpen,
   openIdentity,
   PASSWORD,
   sessionOf,
 } from '../../../support/users.ts';
 
-const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
-const database = openIdentity({ after }, databaseUrl);
+const { identity, metrics, databaseUrl, log, holdHashes } = await launch(['identity'], {
+  PASSWORD_HASHES: '1',
+});
+const password = 'ﬁne pâssword';
+await addUser(openIdentity({ after }, databaseUrl), 'Émile', {
+  email: 'emile@example.org',
+  password,
+});
+const login = (body: object, headers = {}) =>
+  ask('POST', `${identity}/api/auth/login`, { body, headers });
 
-await addUser(database, 'plain-user');
-await addUser(database, 'Émile', { email: 'emile@example.org', password: 'ﬁne pâssword' });
-const disabled = await addUser(database, 'disabled-user');
-await sql`update identity.users set enabled = false where id = ${disabled}`;
-const deleted = await addUser(database, 'deleted-user');
-await sql`update identity.users set deleted_at = now() where id = ${deleted}`;
-const passwordless = await addUser(database, 'passwordless-user');
-await sql`update identity.users set password_hash = null where id = ${passwordless}`;
-
-/** Each from a network of its own: none is slowed down by what failed before it. */
-const tryLogin = (body: unknown) =>
-  ask('POST', `${identity}/api/auth/login`, { body, headers: { 'x-forwarded-for': newAddress() } });
-const logout = (session: unknown) =>
-  ask('POST', `${identity}/api/auth/logout`, { body: { session } });
-const lookUp = (session: unknown) =>
-  ask('POST', `${identity}/api/auth/session`, { body: { session } });
-const sessions = async () => Number((await sql`select count(*) from identity.sessions`)[0]?.count);
-const UNKNOWN = 'session:00000000-0000-4000-8000-000000000000';
-
-test('a login answers with a new session token and nothing else', async () => {
-  const one = await tryLogin({ username: 'admin', password: ADMIN_PASSWORD });
-  const two = await tryLogin({ username: 'admin', password: ADMIN_PASSWORD });
-  for (const answer of [one, two]) {
+test('a login answers with a new session token and nothing else, whatever else it sends', async () => {
+  const tokens = new Set<string>();
+  for (const [body, headers] of [
+    [{ username: 'ÉMILE', password, remember: true }, {}],
+    [
+      { username: 'e\u0301mile', password: 'fine pa\u0302ssword' },
+      { 'content-type': 'text/plain' },
+    ],
+  ] as const) {
+    const answer = await login(body, headers);
     assertSuccess(answer);
     assert.deepEqual(Object.keys(answer.json.data), ['session']);
-    assert.match(
-      answer.json.data.session,
-      /^session:[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
-    );
+    tokens.add(answer.json.data.session);
   }
-  assert.notEqual(one.json.data.session, two.json.data.session);
-});
-
-test('every refused login gets the same answer, and no session is made', async () => {
-  const before = await sessions();
-  const attempts: ReadonlyArray<readonly [why: string, username: string, password: string]> = [
-    ['unknown user', 'nobody-here', PASSWORD],
-    ['wrong password', 'plain-user', `${PASSWORD}!`],
-    ['password in another case', 'plain-user', PASSWORD.toUpperCase()],
-    ['password with a space behind', 'plain-user', `${PASSWORD} `],
-    ['empty password', 'plain-user', ''],
-    ['empty password of a user without one', 'passwordless-user', ''],
-    ['empty name', '', PASSWORD],
-    ['disabled', 'disabled-user', PASSWORD],
-    ['deleted', 'deleted-user', PASSWORD],
-    ['a wrong password for an e-mail address', 'plain-user@example.org', `${PASSWORD}!`],
-    ['an e-mail address of nobody', 'nobody-here@example.org', PASSWORD],
-    ['a name that only looks alike (Cyrillic а)', 'pl\u0430in-user', PASSWORD],
-    ['a long name', 'n'.repeat(1_024), PASSWORD],
-    ['a long password', 'plain-user', 'p'.repeat(4_096)],
-    ['an SQL text', "' or 1=1 --", "' or 1=1 --"],
-  ];
-  const messages = new Set<string>();
-  for (const [why, username, password] of attempts) {
-    const answer = await tryLogin({ username, password });
-    assert.equal(answer.status, 401, why);
-    assertError(answer, 401, 'invalid_credentials');
-    messages.add(JSON.stringify(answer.json.error));
-  }
-  assert.equal(messages.size, 1);
-  assert.equal(await sessions(), before);
-});
-
-// HMAC, on which scrypt is built, pads a short key with zero bytes: to it both are the same key
-// (RFC 2104, section 2).
-test('a password with NUL characters behind it is another password', async () => {
-  for (const more of ['\0', '\0\0\0', '\0!']) {
-    const { status } = await tryLogin({ username: 'plain-user', password: PASSWORD + more });
-    assert.ok(status === 400 || status === 401, `answered ${status}`);
-  }
-});
-
-test('usernames match in any case and spelling, passwords in any Unicode spelling', async () => {
-  const spellings = [
-    ['PLAIN-USER', PASSWORD],
-    ['Plain-User', PASSWORD],
-    ['ｐｌａｉｎ-user', PASSWORD],
-    ['Émile', 'fine pâssword'],
-    ['e\u0301mile', 'ﬁne pa\u0302ssword'],
-    ['ÉMILE', 'ﬁne pâssword'],
-  ];
-  for (const [username, password] of spellings) {
-    const answer = await tryLogin({ username, password });
-    assert.equal(answer.status, 200, `${username} / ${password}: ${answer.text}`);
-  }
-});
-
-test('members that the login does not know are ignored', async () => {
-  assertSuccess(await tryLogin({ username: 'admin', password: ADMIN_PASSWORD, remember: true }));
-});
-
-test('no content type is asked for', async () => {
-  const body = JSON.stringify({ username: 'admin', password: ADMIN_PASSWORD });
-  const headers = { 'content-type': 'application/x-www-form-urlencoded' };
-  assertSuccess(await ask('POST', `${identity}/api/auth/login`, { body, headers }));
-});
-
-test('a logout ends the session, by the flag logged_out alone', async () => {
-  const token = await logIn(identity);
-  const witness = await logIn(identity);
-  const answer = await logout(token);
-  assertSuccess(answer);
-  assert.equal(answer.json.data, null);
-  assert.equal(await isOpen(identity, token), false);
-  const { data } = (
-    await ask('GET', `${identity}/api/session/info?session=${token}`, { bearer: witness })
-  ).json;
-  assert.deepEqual([data.logged_out, data.revoked], [true, false]);
-  assert.ok(data.updated_at > data.created_at);
-});
-
-test('a logout needs no bearer, ends no other session, and may be repeated', async () => {
-  const token = await logIn(identity);
-  const other = await logIn(identity);
-  for (const session of [token, token, UNKNOWN]) {
-    const answer = await logout(session);
-    assertSuccess(answer);
-    assert.equal(answer.json.data, null);
-  }
-  assert.equal(await isOpen(identity, other), true);
-});
-
-test('a logout with what is no token is 400, also with the id of a session', async () => {
-  const token = await logIn(identity);
-  const { id } = await sessionOf(identity, token);
-  for (const session of [
-    id,
-    `session:${id.toUpperCase()}`,
-    'garbage',
-    '',
-    `${token}x`,
-    'x'.repeat(8_000),
-  ]) {
-    assertError(await logout(session), 400, 'invalid_body', ['/session']);
-  }
-  assert.equal(await isOpen(identity, token), true);
-});
-
-test('the session of a token is the Session with its user', async () => {
-  const token = await logIn(identity, 'plain-user', PASSWORD);
-  const answer = await lookUp(token);
+  assert.equal(tokens.size, 2);
+  const answer = await ask('POST', `${identity}/api/auth/session`, {
+    body: { session: [...tokens][0] },
+  });
   assertSuccess(answer);
   assertSession(answer.json.data);
   const { revoked, logged_out, deleted_at, user } = answer.json.data;
   assert.deepEqual([revoked, logged_out, deleted_at], [false, false, null]);
-  assert.deepEqual(
-    [user.username, user.email, user.super_admin, user.enabled, user.verified],
-    ['plain-user', 'plain-user@example.org', false, true, false],
+  assert.deepEqual([user.username, user.email], ['Émile', 'emile@example.org']);
+});
+
+test('a session token is taken in every form, as bearer, in a query and in a body, and nothing else is', async () => {
+  const bearer = await logIn(identity);
+  const token = await logIn(identity);
+  const { id } = await sessionOf(identity, token);
+  const base64 = btoa(token);
+  const asBearer = (form: string) => ask('GET', `${identity}/api/test/`, { bearer: form });
+  const asQuery = (form: string) =>
+    ask('GET', `${identity}/api/session/info?session=${form}`, { bearer });
+  const asBody = (session: string) =>
+    ask('POST', `${identity}/api/auth/session`, { body: { session } });
+  // Of Base64, the padding need not be escaped in a query.
+  for (const form of [token, base64, base64.replace('=', ''), `session:${base64}`]) {
+    assertStatus(await asBearer(form), 200);
+    for (const answer of [await asQuery(form), await asBody(form)])
+      assert.equal(answer.json.data.id, id, form);
+  }
+  // `test/unit/identity/token.test.ts` has every other form.
+  for (const form of [id, `session:${id}`, btoa(base64), `${token}0`]) {
+    assertError(await asBearer(form), 401, 'unauthorized');
+    assertError(await asQuery(form), 400, 'invalid_session_token');
+    assertError(await asBody(form), 401, 'invalid_session');
+  }
+});
+
+test('logins beyond the hashing queue are 503, while others and known networks are served', async () => {
+  const bearer = await logIn(identity);
+  const release = holdHashes();
+  let answered = 0;
+  // Each for another account, so that none is throttled.
+  const rush = Array.from({ length: 60 }, (_, number) =>
+    login({ username: `nobody-${number}`, password: 'whatever it is' }).finally(() => {
+      answered += 1;
+    }),
   );
+  // One place and 32 seats.
+  await until(() => answered === 60 - 33, 'all others are refused');
+  for (const path of ['/api/test/', '/api/user/', '/readyz', '/livez'])
+    assertStatus(await ask('GET', identity + path, { bearer }), 200, path);
+  // From this network, the administrator has logged in before.
+  const owner = logIn(identity);
+  release();
+  await owner;
+  const answers = await Promise.all(rush);
+  const refused = answers.filter(({ status }) => status === 503);
+  for (const answer of refused) assertError(answer, 503, 'overloaded');
+  for (const answer of answers.filter(({ status }) => status !== 503))
+    assertError(answer, 401, 'invalid_credentials');
+  assert.equal(refused.length, 60 - 33);
+  // The log writes a few lines, then one that counts the others.
+  const accounted = () =>
+    log()
+      .filter(({ message }) => message === 'request rejected: overloaded')
+      .reduce((sum, { omitted }) => sum + Number(omitted ?? 1), 0);
+  await until(() => accounted() === refused.length);
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  const series =
+    'gatehouse_requests_refused_total{service="identity",route="POST /api/auth/login",reason="overloaded"}';
+  assert.ok(text.includes(`\n${series} ${refused.length}\n`), 'the metrics count every one');
+});
+
+test('without pages, a code needs IDENTITY_SECRET, and a reply and the log say so', async (t) => {
+  const portal = await startPortal(t);
+  const { enrol, forgetSteps, stepNow } = factorsOf(portal);
+  const { id, username } = await portal.add();
+  const { secret } = await enrol(username);
+  const serve = async (environment: Readonly<Record<string, string>>) => {
+    const service = await startGatehouse(t, ['identity'], portal.databaseUrl, environment);
+    const outcomeOf = async (otp?: string) => {
+      await forgetSteps(id);
+      const body = { username, password: PASSWORD, otp };
+      const answer = await ask('POST', `${service.url.identity}/api/auth/login`, { body });
+      return [answer.status, answer.json.error?.code ?? answer.json.data.session.slice(0, 8)];
+    };
+    return { ...service, outcomeOf };
+  };
+  const { IDENTITY_SECRET } = PORTAL;
+  const withSecret = await serve({ IDENTITY_SECRET });
+  assert.deepEqual(await withSecret.outcomeOf(totpCode(secret, await stepNow())), [
+    200,
+    'session:',
+  ]);
+  assert.deepEqual(await withSecret.outcomeOf('000000'), [401, 'invalid_code']);
+  const without = await serve({});
+  assert.deepEqual(await without.outcomeOf(totpCode(secret, await stepNow())), [
+    503,
+    'key_unknown',
+  ]);
+  for (const { outcomeOf } of [withSecret, without])
+    assert.deepEqual(await outcomeOf(), [401, 'second_factor_needed']);
+  const warned = without
+    .log()
+    .filter(({ message }) => /users with a second factor/.test(`${message}`));
+  assert.equal(warned.length, 1);
 });

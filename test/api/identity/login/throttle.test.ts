@@ -8,15 +8,15 @@ import { after, beforeEach, test } from 'node:test';
 import { Failure } from '../../../../src/platform/http/route/errors.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { changeUser, removeUser } from '../../../../src/identity/users.ts';
-import { createDatabase, createEmptyDatabase } from '../../../support/database.ts';
-import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { createEmptyDatabase } from '../../../support/database.ts';
+import { ask, launch, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   BEHIND_PROXY,
   fillFailures,
   loginFrom,
   loginsFrom,
-  passTime,
   newAddress,
+  passTime,
 } from '../../../support/logins.ts';
 import {
   addUser,
@@ -26,29 +26,59 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const { identity, metrics } = (
-  await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)
-).url;
+const { identity, databaseUrl, sql } = await launch(['identity'], BEHIND_PROXY);
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
   .identity;
-const direct = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
 const database = openIdentity({ after }, databaseUrl);
 await addUser(database, 'ada');
 await addUser(database, 'grace');
 
 /** Each 429 is delayed. */
 const FIVE_THEN_NONE = [401, 401, 401, 401, 401, 429];
-beforeEach(async () => {
-  await sql`delete from identity.throttles`;
-});
+const OTHER = 'another passphrase';
+beforeEach(() => sql`delete from identity.throttles`);
 
-test('wrong passwords by username and by e-mail address count together', async () => {
+const attempts = (address: string, name: string, count: number) =>
+  loginsFrom(identity, address, name, count);
+/** One wrong password from each of so many networks. */
+async function spread(name: string, count: number) {
+  for (let index = 0; index < count; index += 1)
+    assert.deepEqual(await attempts(newAddress(), name, 1), [401]);
+}
+/** The hundred failures of an hour for this name. */
+async function exhaust(name: string) {
+  await spread(name, 2);
+  // The account's row is the only one that has seen both.
+  await fillFailures(sql, 2, 99);
+  await spread(name, 1);
+}
+async function assertEnters(
+  address: string,
+  name: string,
+  password = PASSWORD,
+  url = identity,
+): Promise<string> {
+  const answer = await loginFrom(url, address, name, password);
+  assertSuccess(answer);
+  return answer.json.data.session;
+}
+async function assertWaits(address: string, name: string, password = PASSWORD, url = identity) {
+  const answer = await loginFrom(url, address, name, password);
+  assertError(answer, 429, 'too_many_requests');
+  return Number(answer.headers.get('retry-after'));
+}
+async function done<T>(work: Promise<T>) {
+  assert.ok(!((await work) instanceof Failure));
+}
+const rename = (id: string, username: string) =>
+  done(changeUser(database, COMMAND_LINE, id, { username }));
+
+test('wrong passwords by username and address, in any spelling, count together', async () => {
   const address = newAddress();
   const statuses: number[] = [];
-  for (const name of ['ada', 'ada@example.org', 'ada', 'ada@example.org', 'ada', 'ada@example.org'])
-    statuses.push((await loginFrom(identity, address, name)).status);
-  assert.deepEqual(statuses, [401, 401, 401, 401, 401, 429]);
+  for (const name of ['ada', 'ada@example.org', 'ADA', 'ａda', 'ADA@example.org', 'adA'])
+    statuses.push(...(await attempts(address, name, 1)));
+  assert.deepEqual(statuses, FIVE_THEN_NONE);
 });
 
 for (const [what, name] of [
@@ -57,20 +87,28 @@ for (const [what, name] of [
 ] as const) {
   test(`after five wrong passwords from one network it is 429, for an account ${what}`, async () => {
     const address = newAddress();
-    for (let count = 1; count <= 5; count += 1)
-      assertError(await loginFrom(identity, address, name), 401, 'invalid_credentials');
-    const refused = await loginFrom(identity, address, name);
-    assertError(refused, 429, 'too_many_requests');
-    const seconds = Number(refused.headers.get('retry-after'));
+    assert.deepEqual(await attempts(address, name, 5), FIVE_THEN_NONE.slice(0, 5));
+    const seconds = await assertWaits(address, name, 'not the password');
     assert.ok(seconds >= 1 && seconds <= 15, `told to wait for ${seconds} s`);
+  });
+
+  test(`the 100th failure in an hour blocks unknown networks, for an account ${what}`, async () => {
+    await spread(name, 2);
+    await fillFailures(sql, 2, 98);
+    await spread(name, 2);
+    const seconds = await assertWaits(newAddress(), name, PASSWORD, replica);
+    // Until the oldest of the hundred is an hour old.
+    assert.ok(seconds > 1_700 && seconds <= 1_800, `told to wait for ${seconds} s`);
+    await passTime(sql, 1_800);
+    await spread(name, 1);
   });
 }
 
 test('the delay doubles from 15 seconds to 15 minutes', async () => {
   const address = newAddress();
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 4), [401, 401, 401, 401]);
+  assert.deepEqual(await attempts(address, 'ada', 4), [401, 401, 401, 401]);
   for (const delay of [15, 30, 60, 120, 240, 480, 900, 900]) {
-    const { status } = await loginFrom(identity, address, 'ada');
+    const [status] = await attempts(address, 'ada', 1);
     assert.equal(status, 401, `the attempt before the delay of ${delay} s`);
     const [row] = await sql`select extract(epoch from blocked_until - now())::float8 as seconds
       from identity.throttles where blocked_until > now()`;
@@ -82,7 +120,7 @@ test('the delay doubles from 15 seconds to 15 minutes', async () => {
 
 test('a throttled attempt is not counted, and the right password is rejected too', async () => {
   const address = newAddress();
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 7), [...FIVE_THEN_NONE, 429]);
+  assert.deepEqual(await attempts(address, 'ada', 7), [...FIVE_THEN_NONE, 429]);
   const wrong = await loginFrom(identity, address, 'ada');
   const right = await loginFrom(identity, address, 'ada', PASSWORD);
   assertError(right, 429, 'too_many_requests');
@@ -90,106 +128,35 @@ test('a throttled attempt is not counted, and the right password is rejected too
   assert.equal((await sql`select from identity.throttles where attempts <> 5`).length, 0);
 });
 
-test('the answer to a throttled attempt is delayed', async () => {
+test('a count ends with the right password once the delay is over, or after twelve hours', async () => {
   const address = newAddress();
-  await loginsFrom(identity, address, 'ada', 5);
-  const look = async () => {
-    const { text } = await ask('GET', `${metrics}/metrics`);
-    const valueOf = (name: string) => Number(new RegExp(`^${name}.* (\\d+)$`, 'm').exec(text)?.[1]);
-    return {
-      throttled: valueOf('gatehouse_password_checks_total\\{outcome="throttled"'),
-      inFlight: valueOf('gatehouse_requests_in_flight\\{service="identity"'),
-    };
-  };
-  // On a slow machine a look may come after the delay.
-  let isDelayed = false;
-  for (let tries = 0; tries < 10 && !isDelayed; tries += 1) {
-    const before = (await look()).throttled || 0;
-    const attempt = loginFrom(identity, address, 'ada');
-    let seen = await look();
-    while (!(seen.throttled > before)) seen = await look();
-    isDelayed = seen.inFlight === 1;
-    assertError(await attempt, 429, 'too_many_requests');
-  }
-  assert.ok(isDelayed);
-});
-
-test('the right password clears the count once the delay is over', async () => {
-  const address = newAddress();
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 6), FIVE_THEN_NONE);
+  assert.deepEqual(await attempts(address, 'ada', 6), FIVE_THEN_NONE);
   await passTime(sql, 15);
-  assertSuccess(await loginFrom(identity, address, 'ada', PASSWORD));
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 6), FIVE_THEN_NONE);
-});
-
-test('failures are forgotten after twelve hours', async () => {
-  const address = newAddress();
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 6), FIVE_THEN_NONE);
+  await assertEnters(address, 'ada');
+  assert.deepEqual(await attempts(address, 'ada', 6), FIVE_THEN_NONE);
   await passTime(sql, 12 * 3_600);
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 6), FIVE_THEN_NONE);
+  assert.deepEqual(await attempts(address, 'ada', 6), FIVE_THEN_NONE);
 });
 
-test('a name in any case and Unicode spelling is counted as one account', async () => {
-  const address = newAddress();
-  const statuses: number[] = [];
-  for (const name of ['grace', 'GRACE', 'Grace', 'ｇrace', 'gracE', 'ＧＲＡＣＥ'])
-    statuses.push((await loginFrom(identity, address, name)).status);
-  assert.deepEqual(statuses, FIVE_THEN_NONE);
-});
-
-test('another network and another account are not affected', async () => {
-  const one = newAddress();
-  const other = newAddress();
-  assert.deepEqual(await loginsFrom(identity, one, 'ada', 6), FIVE_THEN_NONE);
-  assertSuccess(await loginFrom(identity, other, 'ada', PASSWORD));
-  assertSuccess(await loginFrom(identity, one, 'grace', PASSWORD));
+test('another network and another account are not affected, and an IPv6 /64 is one network', async () => {
+  const [one, two] = ['2001:db8:1:2::1', '2001:db8:1:2:ffff::2'];
+  assert.deepEqual(
+    [...(await attempts(one, 'ada', 3)), ...(await attempts(two, 'ada', 3))],
+    FIVE_THEN_NONE,
+  );
+  await assertEnters('2001:db8:1:3::1', 'ada');
+  await assertEnters(one, 'grace');
   // And the success elsewhere has cleared nothing here.
-  assert.deepEqual(await loginsFrom(identity, one, 'ada', 1), [429]);
-});
-
-test('an IPv6 /64 is one network, and so is an IPv4 address, also written as IPv6', async () => {
-  const spread = [
-    '2001:db8:1:2::1',
-    '2001:db8:1:2:ffff::2',
-    '2001:0db8:0001:0002:0:0:0:3',
-    '2001:db8:1:2:a:b:c:d',
-    '2001:db8:1:2::',
-    '2001:db8:1:2::ffff',
-  ];
-  const statuses: number[] = [];
-  for (const address of spread) statuses.push((await loginFrom(identity, address, 'ada')).status);
-  assert.deepEqual(statuses, FIVE_THEN_NONE);
-  for (const address of ['2001:db8:1:3::1', '2001:db8::1', '2001:db8:0:2::1'])
-    assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401], address);
-
-  assert.deepEqual(await loginsFrom(identity, '192.0.2.7', 'ada', 3), [401, 401, 401]);
-  assert.deepEqual(await loginsFrom(identity, '::ffff:192.0.2.7', 'ada', 3), [401, 401, 429]);
-  assert.deepEqual(await loginsFrom(identity, '192.0.2.8', 'ada', 1), [401]);
-});
-
-test('an invented X-Forwarded-For changes nothing without a trusted proxy', async () => {
-  const statuses: number[] = [];
-  for (let count = 1; count <= 6; count += 1)
-    statuses.push((await loginFrom(direct, newAddress(), 'ada')).status);
-  assert.deepEqual(statuses, FIVE_THEN_NONE);
-  // Behind a trusted proxy, what stands left of the address that the proxy has seen is the client's
-  // own invention.
-  const address = newAddress();
-  statuses.length = 0;
-  for (let count = 1; count <= 6; count += 1)
-    statuses.push((await loginFrom(identity, `${newAddress()}, ${address}`, 'grace')).status);
-  assert.deepEqual(statuses, FIVE_THEN_NONE);
+  assert.deepEqual(await attempts(one, 'ada', 1), [429]);
 });
 
 test('a wrong current password is counted in the same place as a wrong login', async () => {
   const address = newAddress();
-  const OTHER = 'another passphrase';
-  let bearer = (await loginFrom(identity, address, 'ada', PASSWORD)).json.data.session;
+  let bearer = await assertEnters(address, 'ada');
   const change = async (current_password: string, from = address, new_password = OTHER) => {
-    const body = { current_password, new_password };
     const answer = await ask('POST', `${identity}/api/auth/password`, {
       bearer,
-      body,
+      body: { current_password, new_password },
       headers: { 'x-forwarded-for': from },
     });
     if (answer.status === 200) bearer = answer.json.data.session;
@@ -197,167 +164,124 @@ test('a wrong current password is counted in the same place as a wrong login', a
   };
   for (let count = 1; count <= 3; count += 1)
     assertError(await change('not the password'), 401, 'invalid_credentials');
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 2), [401, 401]);
+  assert.deepEqual(await attempts(address, 'ada', 2), [401, 401]);
   for (const password of ['not the password', PASSWORD])
     assertError(await change(password), 429, 'too_many_requests');
-  assertError(await loginFrom(identity, address, 'ada', PASSWORD), 429, 'too_many_requests');
+  await assertWaits(address, 'ada');
   // From elsewhere the owner of the session may, and then has cleared that place alone.
   assertSuccess(await change(PASSWORD, newAddress()));
   assertError(await change(OTHER, address, PASSWORD), 429, 'too_many_requests');
   await passTime(sql, 15);
   assertSuccess(await change(OTHER, address, PASSWORD));
-  assert.deepEqual(await loginsFrom(identity, address, 'ada', 5), [401, 401, 401, 401, 401]);
+  assert.deepEqual(await attempts(address, 'ada', 5), FIVE_THEN_NONE.slice(0, 5));
 });
-
-for (const [what, name] of [
-  ['that exists', 'ada'],
-  ['that does not exist', 'nobody-here'],
-] as const) {
-  test(`the 100th failure in an hour blocks unknown networks, for an account ${what}`, async () => {
-    for (const address of [newAddress(), newAddress()])
-      assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
-    // The account's row is the only one that has seen both.
-    await fillFailures(sql, 2, 98);
-    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 99th');
-    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 100th');
-    const refused = await loginFrom(replica, newAddress(), name, PASSWORD);
-    assertError(refused, 429, 'too_many_requests');
-    // Until the oldest of the hundred is an hour old.
-    const seconds = Number(refused.headers.get('retry-after'));
-    assert.ok(seconds > 1_700 && seconds <= 1_800, `told to wait for ${seconds} s`);
-    await passTime(sql, 1_800);
-    assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401]);
-  });
-}
 
 test('failures elsewhere do not lock out networks known for 90 days', async () => {
   const home = '2001:db8:5:5::1';
-  const abroad = newAddress();
-  assertSuccess(await loginFrom(identity, home, 'ada', PASSWORD));
-  for (const address of [newAddress(), newAddress()])
-    assert.deepEqual(await loginsFrom(identity, address, 'ada', 1), [401]);
-  await fillFailures(sql, 2, 99);
-  assert.deepEqual(await loginsFrom(identity, newAddress(), 'ada', 1), [401], 'the 100th');
-  assertError(await loginFrom(identity, abroad, 'ada', PASSWORD), 429, 'too_many_requests');
-  assertSuccess(await loginFrom(replica, '2001:db8:5:5::2', 'ada', PASSWORD));
+  await assertEnters(home, 'ada');
+  await exhaust('ada');
+  await assertWaits(newAddress(), 'ada');
+  await assertEnters('2001:db8:5:5::2', 'ada', PASSWORD, replica);
   // There, too, guessing is slowed down, but no more than anywhere.
-  assert.deepEqual(await loginsFrom(identity, home, 'ada', 6), FIVE_THEN_NONE);
+  assert.deepEqual(await attempts(home, 'ada', 6), FIVE_THEN_NONE);
   await sql`update identity.throttles set attempts = 0, blocked_until = null where attempts = 5`;
   await sql`update identity.throttles set known_until = known_until - interval '89 days'`;
-  assert.deepEqual(await loginsFrom(identity, home, 'ada', 1), [401]);
+  assert.deepEqual(await attempts(home, 'ada', 1), [401]);
   await sql`update identity.throttles set known_until = known_until - interval '2 days'`;
-  assertError(await loginFrom(identity, home, 'ada', PASSWORD), 429, 'too_many_requests');
+  await assertWaits(home, 'ada');
 });
-
-/** The hundred failures of an hour for this name, from two networks. */
-async function exhaust(name: string): Promise<void> {
-  for (const address of [newAddress(), newAddress()])
-    assert.deepEqual(await loginsFrom(identity, address, name, 1), [401]);
-  await fillFailures(sql, 2, 99);
-  assert.deepEqual(await loginsFrom(identity, newAddress(), name, 1), [401], 'the 100th');
-}
 
 test('a rename keeps the networks that are known to the user', async () => {
   const id = await addUser(database, 'before');
   const home = newAddress();
-  assertSuccess(await loginFrom(identity, home, 'before', PASSWORD));
+  await assertEnters(home, 'before');
   for (const username of ['after', 'before']) {
-    assert.ok(!((await changeUser(database, COMMAND_LINE, id, { username })) instanceof Failure));
+    await rename(id, username);
     await exhaust(username);
-    const elsewhere = await loginFrom(identity, newAddress(), username, PASSWORD);
-    assertError(elsewhere, 429, 'too_many_requests');
-    assertSuccess(await loginFrom(replica, home, username, PASSWORD));
+    await assertWaits(newAddress(), username);
+    await assertEnters(home, username, PASSWORD, replica);
     await passTime(sql, 3_600);
   }
 });
 
 test('the next user of a name inherits none of its known networks', async () => {
   const first = await addUser(database, 'reused');
-  const home = newAddress();
-  assertSuccess(await loginFrom(identity, home, 'reused', PASSWORD));
-  assert.ok(!((await removeUser(database, COMMAND_LINE, first)) instanceof Failure));
+  const [home, own] = [newAddress(), newAddress()];
+  await assertEnters(home, 'reused');
+  await done(removeUser(database, COMMAND_LINE, first));
   await addUser(database, 'reused');
-  const own = newAddress();
-  assertSuccess(await loginFrom(identity, own, 'reused', PASSWORD));
+  await assertEnters(own, 'reused');
   await exhaust('reused');
-  assertError(await loginFrom(identity, home, 'reused'), 429, 'too_many_requests');
-  assertSuccess(await loginFrom(replica, own, 'reused', PASSWORD));
+  await assertWaits(home, 'reused');
+  await assertEnters(own, 'reused', PASSWORD, replica);
 });
 
 test('a changed password makes its network known to the user', async () => {
   await addUser(database, 'changing');
-  const bearer = (await loginFrom(identity, newAddress(), 'changing', PASSWORD)).json.data.session;
+  const bearer = await assertEnters(newAddress(), 'changing');
   const home = newAddress();
   const changed = await ask('POST', `${identity}/api/auth/password`, {
     bearer,
-    body: { current_password: PASSWORD, new_password: 'another passphrase' },
+    body: { current_password: PASSWORD, new_password: OTHER },
     headers: { 'x-forwarded-for': home },
   });
   assertSuccess(changed);
   await exhaust('changing');
-  assertSuccess(await loginFrom(identity, home, 'changing', 'another passphrase'));
+  await assertEnters(home, 'changing', OTHER);
 });
 
 test('no answer to a guess tells that an account was made, renamed or deleted', async () => {
   const address = newAddress();
-  const blocked = async (name: string) =>
-    assert.deepEqual(await loginsFrom(identity, address, name, 6), FIVE_THEN_NONE);
-  await blocked('made');
+  assert.deepEqual(await attempts(address, 'made', 6), FIVE_THEN_NONE);
   const id = await addUser(database, 'made');
-  assert.deepEqual(await loginsFrom(identity, address, 'made', 1), [429]);
-  assert.ok(
-    !((await changeUser(database, COMMAND_LINE, id, { username: 'renamed' })) instanceof Failure),
-  );
-  assert.deepEqual(await loginsFrom(identity, address, 'made', 1), [429]);
-  await blocked('renamed');
-  assert.ok(!((await removeUser(database, COMMAND_LINE, id)) instanceof Failure));
-  assert.deepEqual(await loginsFrom(identity, address, 'renamed', 1), [429]);
+  assert.deepEqual(await attempts(address, 'made', 1), [429]);
+  await rename(id, 'renamed');
+  assert.deepEqual(await attempts(address, 'made', 1), [429]);
+  assert.deepEqual(await attempts(address, 'renamed', 6), FIVE_THEN_NONE);
+  await done(removeUser(database, COMMAND_LINE, id));
+  assert.deepEqual(await attempts(address, 'renamed', 1), [429]);
 });
 
 test('the 1,000th failure from one network blocks it, except for known accounts', async () => {
   const office = newAddress();
-  const elsewhere = newAddress();
-  assertSuccess(await loginFrom(identity, office, 'grace', PASSWORD));
+  await assertEnters(office, 'grace');
   for (const name of ['spray-1', 'spray-2'])
-    assert.deepEqual(await loginsFrom(identity, office, name, 1), [401]);
+    assert.deepEqual(await attempts(office, name, 1), [401]);
   // The network's row is the only one that has seen both.
   await fillFailures(sql, 2, 998);
   for (const name of ['spray-3', 'spray-4'])
-    assert.deepEqual(await loginsFrom(identity, office, name, 1), [401]);
-  for (const name of ['spray-5', 'ada'])
-    assertError(await loginFrom(identity, office, name, PASSWORD), 429, 'too_many_requests');
-  assertSuccess(await loginFrom(replica, office, 'grace', PASSWORD));
-  assertSuccess(await loginFrom(identity, elsewhere, 'ada', PASSWORD));
+    assert.deepEqual(await attempts(office, name, 1), [401]);
+  for (const name of ['spray-5', 'ada']) await assertWaits(office, name);
+  await assertEnters(office, 'grace', PASSWORD, replica);
+  await assertEnters(newAddress(), 'ada');
   await passTime(sql, 1_800);
-  assertSuccess(await loginFrom(identity, office, 'ada', PASSWORD));
+  await assertEnters(office, 'ada');
 });
 
 test('the throttles do not disclose what was tried, and keys differ by database', async (t) => {
   const other = await createEmptyDatabase(t);
   const there = (await startGatehouse(t, ['identity'], other.url, BEHIND_PROXY)).url.identity;
   // People type their password where the name belongs.
-  const name = 'Typed-Into-The-Wrong-Field-7';
-  const password = 'a-mistyped-passphrase-8';
-  const address = '203.0.113.77';
+  const tried = [
+    'Typed-Into-The-Wrong-Field-7',
+    'a-mistyped-passphrase-8',
+    '203.0.113.77',
+  ] as const;
+  const [name, password, address] = tried;
   for (const at of [identity, there])
     assertError(await loginFrom(at, address, name, password), 401, 'invalid_credentials');
-  const rows = async (on: typeof sql) =>
-    await on<
-      Array<{ key: Buffer; text: string }>
-    >`select key, throttles::text as text from identity.throttles`;
-  const mine = await rows(sql);
-  const theirs = await rows(other.sql);
-  for (const { key, text } of [...mine, ...theirs]) {
+  const rowsOf = (on: typeof sql) =>
+    on<Array<{ key: Buffer; text: string }>>`
+      select key, throttles::text as text from identity.throttles`;
+  const rows = [...(await rowsOf(sql)), ...(await rowsOf(other.sql))];
+  for (const { key, text } of rows) {
     assert.equal(key.length, 32);
-    for (const told of [name, name.toLowerCase(), password, address]) {
-      for (const form of [
-        told,
-        Buffer.from(told).toString('hex'),
-        createHash('sha256').update(told).digest('hex'),
-      ])
+    for (const told of [...tried, name.toLowerCase()]) {
+      const digest = createHash('sha256').update(told).digest('hex');
+      for (const form of [told, Buffer.from(told).toString('hex'), digest])
         assert.ok(!text.includes(form), told);
     }
   }
-  assert.deepEqual([mine.length, theirs.length], [3, 3]);
-  assert.equal(new Set([...mine, ...theirs].map(({ key }) => key.toString('hex'))).size, 6);
+  assert.equal(rows.length, 6);
+  assert.equal(new Set(rows.map(({ key }) => key.toString('hex'))).size, 6);
 });
