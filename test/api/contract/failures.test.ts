@@ -68,10 +68,10 @@ for (const { name, service, rows, call } of cut) {
 }
 
 test('identity: a malformed credential costs no query: it is 401 without the database', async () => {
-  const { rows, url } = cut[0] ?? assert.fail();
+  const { rows, call } = cut[0] ?? assert.fail();
   for (const row of rows.filter(({ security }) => security.includes('bearer'))) {
     for (const token of ['session:garbage', 'key:garbage']) {
-      const answer = await send(url, row, { headers: bearer(token) });
+      const answer = await send(call, row, { headers: bearer(token) });
       assertRefused(answer, row, [401, 'unauthorized'], [], token);
     }
   }
