@@ -139,7 +139,8 @@ test('a count ends with the right password once the delay is over, or after twel
 });
 
 test('another network and another account are not affected, and an IPv6 /64 is one network', async () => {
-  const [one, two] = ['2001:db8:1:2::1', '2001:db8:1:2:ffff::2'];
+  const one = '2001:db8:1:2::1';
+  const two = '2001:db8:1:2:ffff::2';
   assert.deepEqual(
     [...(await attempts(one, 'ada', 3)), ...(await attempts(two, 'ada', 3))],
     FIVE_THEN_NONE,
@@ -206,7 +207,8 @@ test('a rename keeps the networks that are known to the user', async () => {
 
 test('the next user of a name inherits none of its known networks', async () => {
   const first = await addUser(database, 'reused');
-  const [home, own] = [newAddress(), newAddress()];
+  const home = newAddress();
+  const own = newAddress();
   await assertEnters(home, 'reused');
   await done(removeUser(database, COMMAND_LINE, first));
   await addUser(database, 'reused');

@@ -163,7 +163,9 @@ test('a revocation that waits for a login ends the session of that login', async
 });
 
 test('"revoke all" ends the sessions of earlier logins, not of later ones, and counts the open', async () => {
-  const [user, out, expired] = [await enter(), await enter(), await enter()];
+  const user = await enter();
+  const out = await enter();
+  const expired = await enter();
   await call(null, 'POST', '/api/auth/logout', { session: out.token });
   await sql`update identity.sessions set created_at = now() - interval '2 days',
     expires_at = now() - interval '1 day' where user_id = ${expired.id}`;

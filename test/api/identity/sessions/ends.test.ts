@@ -178,12 +178,14 @@ test('a change of a user is visible at the next request, at every replica', asyn
 });
 
 test('credentials sent at the same moment are each answered for themselves', async () => {
-  const [one, two] = [await enter(), await enter()];
+  const one = await enter();
+  const two = await enter();
   const out = await openSession();
   const expired = await openSession();
   await logOut(out.token);
   await expire(expired);
-  const [ofOne, revoked] = [await key(one), await key(one)];
+  const ofOne = await key(one);
+  const revoked = await key(one);
   await call(admin.token, 'DELETE', `/api/key/${revoked.id}/revoke`);
   const bearer = (token: string) => `Authorization: Bearer ${token}`;
   const known: ReadonlyArray<readonly [header: string, taken: string | number]> = [

@@ -107,7 +107,8 @@ test('a bearer check writes nothing: it works while every table is locked', asyn
 });
 
 test('a use is recorded at most once a minute, and extends no session', async () => {
-  const [recent, old] = [await open(), await open()];
+  const recent = await open();
+  const old = await open();
   await lastSeen(recent, '40 seconds');
   await lastSeen(old, '61 seconds');
   const versions = () =>
@@ -126,7 +127,9 @@ test('a use is recorded at most once a minute, and extends no session', async ()
 });
 
 test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', async () => {
-  const [idle, used, root] = [await openAda(), await openAda(), await open()];
+  const idle = await openAda();
+  const used = await openAda();
+  const root = await open();
   await lastSeen(used, '250 seconds');
   await lastSeen(idle, '301 seconds');
   await touch(used);
@@ -177,8 +180,12 @@ async function idsOf(query: string, session: Open, url = identity) {
 }
 
 test('active=true and active=false part the list, totals and links included', async () => {
-  const [root, revoked, out] = [await open(), await open(), await open()];
-  const [expired, idle, alive] = [await openAda(), await openAda(), await openAda()];
+  const root = await open();
+  const revoked = await open();
+  const out = await open();
+  const expired = await openAda();
+  const idle = await openAda();
+  const alive = await openAda();
   const bearer = root.token;
   await ask('DELETE', `${identity}/api/session/${revoked.id}/revoke`, { bearer });
   await ask('POST', `${identity}/api/auth/logout`, { body: { session: out.token } });

@@ -14,7 +14,9 @@ const { identity, databaseUrl, sql, call, enter, key } = await startIdentity({ a
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
 const other = connect(databaseUrl);
 after(() => other.end());
-const [chief, second, plain] = [await enter(), await enter(), await enter()];
+const chief = await enter();
+const second = await enter();
+const plain = await enter();
 
 const ENDINGS = ['demoted', 'disabled', 'deleted'] as const;
 type Ending = (typeof ENDINGS)[number];

@@ -152,7 +152,8 @@ test('after a change of name or password only the new one logs in', async () => 
 });
 
 test('a deleted user is gone at once, and no other user loses anything', async () => {
-  const [user, other] = [await enter(), await enter()];
+  const user = await enter();
+  const other = await enter();
   const kept = [other.token, (await key(other)).key, admin.token];
   const { key: own, id } = await key(user);
   const answer = await call(admin.token, 'DELETE', `/api/user/${user.id}`);

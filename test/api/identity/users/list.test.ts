@@ -1,6 +1,6 @@
 /**
- * The list of users, its order, pages and filters: over the API, on the page and in the CSV. And one
- * user by a name.
+ * The list of users, its order, pages and filters, over the API, on the page and in the CSV, and
+ * one user by a name.
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
@@ -98,7 +98,8 @@ test('users without rights find only the own record, by list and by name, and so
   assertError(await byName('nobody'), 404, 'not_found');
   assert.equal((await byName(own.username, own.token)).json.data.id, own.id);
   // Nobody learns which names are used.
-  const [used, unused] = [await byName('bruno', own.token), await byName('nobody', own.token)];
+  const used = await byName('bruno', own.token);
+  const unused = await byName('nobody', own.token);
   assertError(used, 403, 'forbidden');
   assert.deepEqual(used.json.error, unused.json.error);
   await call(admin.token, 'DELETE', `/api/user/${own.id}`);

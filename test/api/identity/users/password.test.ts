@@ -26,7 +26,8 @@ test('only the new password works, and only the session of the reply is open', a
   const again = () => logIn(identity, user.username, PASSWORD);
   const ended = [user.token, await again(), await again()];
   // These have ended before, so they are not counted.
-  const [expired, out] = [await again(), await again()];
+  const expired = await again();
+  const out = await again();
   await sql`update identity.sessions set expires_at = now()
     where id = ${(await sessionOf(identity, expired)).id}`;
   await call(null, 'POST', '/api/auth/logout', { session: out });
