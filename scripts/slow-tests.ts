@@ -54,7 +54,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/answer-time.test.ts',
   'test/api/webhook/operate.test.ts',
   'test/api/hostile/leaving.test.ts',
-  'test/api/identity/groups.test.ts',
   'test/api/identity/signin/portal.test.ts',
   'test/api/identity/signin/temporary-password.test.ts',
 ];

@@ -5,8 +5,8 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
-import { ADMIN_PASSWORD, type Answer, ask, launch } from '../../../support/gatehouse.ts';
-import { BEHIND_PROXY, newAddress } from '../../../support/logins.ts';
+import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
+import { BEHIND_PROXY, loginFrom, newAddress } from '../../../support/logins.ts';
 import { addUser, openIdentity, PASSWORD, sessionOf } from '../../../support/users.ts';
 
 const { identity, sql, databaseUrl } = await launch(['identity'], BEHIND_PROXY);
@@ -21,16 +21,20 @@ const noteSecret = (text: string) => {
   return text;
 };
 
-interface Line {
-  event: string;
-  via: string;
-  actor_id: string | null;
-  key_id: string | null;
-  user_id: string | null;
-  target_id: string | null;
-  count: number;
-  detail: string;
-}
+const LINE = {
+  via: 'session',
+  actor_id: null,
+  key_id: null,
+  user_id: null,
+  target_id: null,
+  count: 1,
+  detail: '',
+};
+type Line = { event: string } & Record<keyof typeof LINE, string | number | null>;
+const line = (event: string, more: Partial<Line>): Line => ({ ...LINE, event, ...more });
+/** What ada does to herself. */
+const ofAda = (event: string, more: Partial<Line> = {}): Line =>
+  line(event, { actor_id: ada, user_id: ada, ...more });
 const seen = new Set<string>();
 
 interface Request {
@@ -42,12 +46,7 @@ interface Request {
  * One request from an address of its own.
  * @returns its answer, and the lines it left, of which address and request id are checked
  */
-async function send(
-  method: string,
-  path: string,
-  status: number,
-  request: Request = {},
-): Promise<{ answer: Answer; lines: Line[]; session: string }> {
+async function send(method: string, path: string, status: number, request: Request = {}) {
   const address = newAddress();
   const [before] = await sql`select count(*)::int as n from identity.audit`;
   const answer = await ask(method, identity + path, {
@@ -65,62 +64,34 @@ async function send(
     assert.deepEqual([row.ip, row.recent], [address, true]);
     seen.add(row.event);
   }
-  return {
-    answer,
-    lines: rows.map(({ ip: _ip, recent: _recent, ...line }) => line),
-    session: answer.json?.data?.session,
-  };
+  const lines = rows.map(({ ip: _ip, recent: _recent, ...rest }) => rest);
+  return { data: answer.json?.data, lines };
 }
-
-const line = (event: string, more: Partial<Line>): Line => ({
-  event,
-  via: 'session',
-  actor_id: null,
-  key_id: null,
-  user_id: null,
-  target_id: null,
-  count: 1,
-  detail: '',
-  ...more,
-});
-
-/** What ada does to herself. */
-const ofAda = (event: string, more: Partial<Line> = {}): Line =>
-  line(event, { actor_id: ada, user_id: ada, ...more });
 
 const endAll = () =>
   send('DELETE', `/api/session/revoke/all/user?user=${ada}`, 200, { bearer: root.token });
 
 async function logIn(username: string, password = PASSWORD) {
-  const { session, lines } = await send('POST', '/api/auth/login', 200, {
+  const { data, lines } = await send('POST', '/api/auth/login', 200, {
     body: { username, password },
   });
-  noteSecret(session.slice('session:'.length));
-  return { token: session, id: (await sessionOf(identity, session)).id, lines };
+  noteSecret(data.session.slice('session:'.length));
+  return { token: data.session, id: (await sessionOf(identity, data.session)).id, lines };
 }
 
 async function makeKey(bearer: string, body: Record<string, unknown>) {
-  const { answer, lines } = await send('POST', '/api/key/', 201, { bearer, body });
-  noteSecret(answer.json.data.key.slice('key:'.length));
-  return { key: answer.json.data.key, id: answer.json.data.id, lines };
+  const { data, lines } = await send('POST', '/api/key/', 201, { bearer, body });
+  noteSecret(data.key.slice('key:'.length));
+  return { key: data.key, id: data.id, lines };
 }
 
 const root = await logIn('admin', ADMIN_PASSWORD);
 
 test('entries name the command line as the actor', async () => {
-  const rows =
-    await sql`select event, via, actor_id, key_id, user_id, target_id, count, ip, request_id,
-      detail from identity.audit where via = 'command' and user_id = ${ada}`;
-  assert.deepEqual(
-    [...rows],
-    [
-      {
-        ...line('user.created', { via: 'command', user_id: ada, target_id: ada }),
-        ip: null,
-        request_id: null,
-      },
-    ],
-  );
+  const [entry] = await sql`select event, via, actor_id, key_id, user_id, target_id, count, ip,
+    request_id, detail from identity.audit where via = 'command' and user_id = ${ada}`;
+  const made = line('user.created', { via: 'command', user_id: ada, target_id: ada });
+  assert.deepEqual({ ...entry }, { ...made, ip: null, request_id: null });
 });
 
 test('a login has an entry with its way, user and session', async () => {
@@ -154,23 +125,16 @@ test('the trail has one row where a delay begins, and none during the delay', as
   const victim = await addUser(database, 'victim');
   const address = newAddress();
   const attempt = async () => {
-    const answer = await ask('POST', `${identity}/api/auth/login`, {
-      body: { username: 'victim', password: 'wrong' },
-      headers: { 'x-forwarded-for': address },
-    });
+    const { status, headers } = await loginFrom(identity, address, 'victim');
     const rows = await sql`select event, user_id, ip, detail from identity.audit
-        where request_id = ${answer.headers.get('x-request-id')} order by event`;
-    return { status: answer.status, lines: [...rows] };
+      where request_id = ${headers.get('x-request-id')} order by event`;
+    return [status, ...rows];
   };
   const failed = { event: 'login.failed', user_id: victim, ip: address, detail: 'wrong password' };
-  for (let count = 1; count <= 4; count += 1)
-    assert.deepEqual(await attempt(), { status: 401, lines: [failed] });
-  assert.deepEqual(await attempt(), {
-    status: 401,
-    lines: [failed, { ...failed, event: 'login.throttled', detail: 'for 15 s' }],
-  });
-  for (let count = 1; count <= 3; count += 1)
-    assert.deepEqual(await attempt(), { status: 429, lines: [] });
+  for (let count = 1; count <= 4; count += 1) assert.deepEqual(await attempt(), [401, failed]);
+  const throttled = { ...failed, event: 'login.throttled', detail: 'for 15 s' };
+  assert.deepEqual(await attempt(), [401, failed, throttled]);
+  assert.deepEqual(await attempt(), [429]);
   seen.add('login.throttled');
 });
 
@@ -262,7 +226,7 @@ test('a user that is created, changed, disabled, and deleted with sessions and k
     password: noteSecret('a-passphrase-of-brief'),
   };
   const created = await send('POST', '/api/user/', 201, { bearer: root.token, body });
-  const { id } = created.answer.json.data;
+  const { id } = created.data;
   const of = (event: string, more: Partial<Line> = {}) =>
     line(event, { actor_id: admin, user_id: id, target_id: id, ...more });
   assert.deepEqual(created.lines, [of('user.created')]);
@@ -338,40 +302,33 @@ test('an action of a key has the key in its entry, and its user if it has one', 
 });
 
 test('a request that changes nothing leaves no entry', async () => {
-  const { token } = await logIn('ada');
+  const as = (bearer: string, body?: unknown) => ({ bearer, ...(body ? { body } : {}) });
+  const { token, id } = await logIn('ada');
   await send('POST', '/api/auth/logout', 200, { body: { session: token } });
-  const { id } = (
-    await send('GET', `/api/session/info?session=${token}`, 200, { bearer: root.token })
-  ).answer.json.data;
-  await send('DELETE', `/api/session/${id}/revoke`, 200, { bearer: root.token });
+  await send('DELETE', `/api/session/${id}/revoke`, 200, as(root.token));
   const own = await logIn('ada');
   const { id: key } = await makeKey(own.token, {});
-  await send('DELETE', `/api/key/${key}/revoke`, 200, { bearer: own.token });
+  await send('DELETE', `/api/key/${key}/revoke`, 200, as(own.token));
   const requests: ReadonlyArray<
     readonly [method: string, path: string, status: number, request?: Request]
   > = [
-    ['POST', '/api/auth/logout', 200, { body: { session: token } }],
-    ['POST', '/api/auth/session', 401, { body: { session: token } }],
-    ['DELETE', `/api/session/revoke?session=${token}`, 200, { bearer: root.token }],
-    ['DELETE', `/api/session/${id}/revoke`, 200, { bearer: root.token }],
-    ['DELETE', `/api/key/${key}/revoke`, 200, { bearer: root.token }],
-    [
-      'POST',
-      '/api/user/',
-      409,
-      { bearer: root.token, body: { username: 'ADA', email: 'other@example.org' } },
-    ],
-    ['PATCH', `/api/user/${admin}`, 409, { bearer: root.token, body: { enabled: false } }],
-    ['DELETE', `/api/user/${admin}`, 409, { bearer: root.token }],
-    ['PATCH', `/api/user/${ada}`, 403, { bearer: own.token, body: { super_admin: true } }],
-    ['DELETE', '/api/session/revoke/all', 403, { bearer: own.token }],
-    ['POST', '/api/auth/login', 400, { body: { username: 'ada' } }],
+    ['POST', 'auth/logout', 200, { body: { session: token } }],
+    ['POST', 'auth/session', 401, { body: { session: token } }],
+    ['DELETE', `session/revoke?session=${token}`, 200, as(root.token)],
+    ['DELETE', `session/${id}/revoke`, 200, as(root.token)],
+    ['DELETE', `key/${key}/revoke`, 200, as(root.token)],
+    ['POST', 'user/', 409, as(root.token, { username: 'ADA', email: 'other@example.org' })],
+    ['PATCH', `user/${admin}`, 409, as(root.token, { enabled: false })],
+    ['DELETE', `user/${admin}`, 409, as(root.token)],
+    ['PATCH', `user/${ada}`, 403, as(own.token, { super_admin: true })],
+    ['DELETE', 'session/revoke/all', 403, as(own.token)],
+    ['POST', 'auth/login', 400, { body: { username: 'ada' } }],
     ...['user/', `user/${ada}`, 'session/', 'key/', 'audit/', 'test/', 'auth/verify'].map(
-      (name) => ['GET', `/api/${name}`, 200, { bearer: root.token }] as const,
+      (path) => ['GET', path, 200, as(root.token)] as const,
     ),
   ];
   for (const [method, path, status, request] of requests)
-    assert.deepEqual((await send(method, path, status, request)).lines, [], `${method} ${path}`);
+    assert.deepEqual((await send(method, `/api/${path}`, status, request)).lines, [], path);
 });
 
 test('the tests above caused every event, and no column contains a secret', async () => {
