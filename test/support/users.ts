@@ -63,27 +63,6 @@ export async function sessionOf(
 export const isOpen = async (identityUrl: string, token: string): Promise<boolean> =>
   (await ask('GET', `${identityUrl}/api/test/`, { bearer: token })).status === 200;
 
-/**
- * Every endpoint of the specification that asks for a bearer credential, about this session.
- * Revocations last, the widest at the end.
- */
-export function bearerEndpoints(about: {
-  token: string;
-  id: string;
-  user: string;
-}): ReadonlyArray<readonly [method: string, path: string]> {
-  return [
-    ['GET', '/api/test/'],
-    ['GET', '/api/user/'],
-    ['GET', '/api/session/'],
-    ['GET', `/api/session/info?session=${about.token}`],
-    ['DELETE', `/api/session/revoke?session=${about.token}`],
-    ['DELETE', `/api/session/${about.id}/revoke`],
-    ['DELETE', `/api/session/revoke/all/user?user=${about.user}`],
-    ['DELETE', '/api/session/revoke/all'],
-  ];
-}
-
 const KINDS = {
   uuid: (value: unknown) =>
     typeof value === 'string' && /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(value),
