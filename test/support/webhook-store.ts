@@ -215,7 +215,7 @@ export const FAILED: Result = { error: 'failed by the test', retryAfter: null };
 export async function deliverOnce(
   { deliver }: Deliverer,
   event: LeasedEvent,
-  timeoutMs = 20_000,
+  timeoutMs = 240_000,
 ): Promise<string | null> {
   const { error } = await deliver(event, AbortSignal.timeout(timeoutMs));
   return error;

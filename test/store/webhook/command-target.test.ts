@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import childProcess, { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
+import { EventEmitter } from 'node:events';
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
@@ -13,10 +15,8 @@ import { errorLine } from '../../../src/webhook/worker.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { VARIABLES } from '../../support/settings.ts';
-import { connectTo, headOf } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
 import { stateOf, leasedEvent, untilStatus } from '../../support/webhook-store.ts';
 
@@ -25,7 +25,7 @@ after(() => removeTemporary(directory));
 const COULD_NOT = 'the command could not be run';
 const file = (name: string) => join(directory, name);
 const PATH = process.env.PATH ?? '';
-const { url: databaseUrl, sql } = await createDatabase();
+const { url: databaseUrl } = await createDatabase();
 
 const deliver = (
   command: Command,
@@ -241,51 +241,17 @@ test('the environment has the event and no Gatehouse variable; stored output is 
   assert.ok(told.includes('second line') && !/[\p{Cc}\p{Cf}]/u.test(told));
 });
 
-test('without free file descriptors a command fails with EMFILE, and runs once there are some', async (t) => {
-  const files = 200;
-  const environment = {
-    ...variables(databaseUrl),
-    WEBHOOK_COMMAND: '["/bin/true"]',
-    // A retry comes when the test makes it due.
-    WEBHOOK_RETRY_SCHEDULE: Array(49).fill('1h').join(),
-  };
-  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], environment, { files });
-  await running.ready('webhook');
-  const address = await running.url('webhook');
-  // The sender and the database connections exist before the descriptors run out.
-  const sender = await connectTo(address);
-  t.after(() => sender.leave());
-  const event = JSON.stringify({ event: 'e', data: { page_id: 'p' } });
-  const post = async () => {
-    const head = headOf([
-      'POST /webhook HTTP/1.1',
-      'Host: x',
-      `Authorization: Bearer ${WEBHOOK_TOKEN}`,
-      'Content-Type: application/json',
-      `Content-Length: ${event.length}`,
-    ]);
-    sender.send(head, event);
-    const { status, json } = await sender.answer();
-    assert.equal(status, 200);
-    return json.id;
-  };
-  await untilStatus(sql, await post(), 'done');
-  const crowd = await Promise.all(Array.from({ length: files + 50 }, () => connectTo(address)));
-  t.after(() => crowd.forEach((one) => one.leave()));
-  await Promise.race(crowd.map((one) => one.closed()));
-  const id = await post();
-  await untilSql(
-    async () => (await stateOf(sql, id)).errors?.length !== 0,
-    'an attempt has failed',
-  );
-  for (const one of crowd) one.leave();
-  await untilSql(async () => {
-    await sql`update webhook.work set due_at = now() where lease is null`;
-    return (await stateOf(sql, id)).status === 'done';
-  }, 'it is delivered');
-  const { attempts = 0, errors = [] } = await stateOf(sql, id);
-  assert.deepEqual([...new Set(errors)], [`${COULD_NOT}: too many files are open (EMFILE)`]);
-  assert.equal(attempts, errors.length + 1);
-  running.signal('SIGTERM');
-  assert.deepEqual(await running.ended, { code: 0, signal: null });
+test('without free file descriptors a command has no pipes, and fails with EMFILE', async (t) => {
+  const child = new EventEmitter();
+  const spawn = t.mock.method(childProcess, 'spawn', () => {
+    process.nextTick(() => child.emit('error', Object.assign(new Error(), { code: 'EMFILE' })));
+    return child;
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    spawn.mock.restore();
+    syncBuiltinESMExports();
+  });
+  assert.equal(await run(['/bin/true']), `${COULD_NOT}: too many files are open (EMFILE)`);
+  assert.equal(spawn.mock.callCount(), 1);
 });
