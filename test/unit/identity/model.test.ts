@@ -1,6 +1,7 @@
-/** When sessions and keys work, and who may log in. */
+/** When sessions and keys work, who may log in, and pages of what there is. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { pageQuery, pageReply } from '../../../src/identity/lists.ts';
 import {
   type ApiKey,
   isActive,
@@ -10,135 +11,94 @@ import {
   type User,
 } from '../../../src/identity/model.ts';
 import { endedText } from '../../../src/identity/sessions.ts';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { queryParameters, validate } from '../../../src/platform/http/route/schema.ts';
 
 const THEN = new Date('2030-01-01T00:00:00Z');
+const USER = { enabled: true, deleted_at: null } as User;
+const SESSION = { revoked: false, logged_out: false, expired: false, user: USER } as Session;
+const DISABLED = { ...USER, enabled: false };
+const DELETED = { ...USER, deleted_at: THEN };
 
-const USER: User = {
-  id: '0190c0de-0000-4000-8000-000000000001',
-  first_name: '',
-  last_name: '',
-  username: 'somebody',
-  email: 'somebody@localhost',
-  enabled: true,
-  verified: false,
-  super_admin: false,
-  groups: [],
-  created_at: THEN,
-  updated_at: THEN,
-  deleted_at: null,
-};
-
-const SESSION: Session = {
-  id: '0190c0de-0000-4000-8000-000000000002',
-  user_id: USER.id,
-  revoked: false,
-  logged_out: false,
-  expires_at: THEN,
-  expired: false,
-  ip: '192.0.2.1',
-  user_agent: null,
-  last_seen_at: THEN,
-  last_seen_is_old: false,
-  created_at: THEN,
-  updated_at: THEN,
-  deleted_at: null,
-  user: USER,
-};
-
-const KEY: ApiKey = {
-  created_by: USER.id,
-  created_by_username: USER.username,
-  made_by: null,
-  rights: null,
-  scopes: [],
-  provision_groups: [],
-  suspended: false,
-  id: '0190c0de-0000-4000-8000-000000000003',
-  key_prefix: 'key:AAAAAAAA',
-  name: '',
-  groups: [],
-  user_id: USER.id,
-  revoked: false,
-  expires_at: null,
-  expired: false,
-  last_used_at: null,
-  last_seen_is_old: true,
-  created_at: THEN,
-  updated_at: THEN,
-  deleted_at: null,
-  user: USER,
-};
-
-/** Everything that ends a session, each by itself enough. */
-const ENDS: Readonly<Record<string, (session: Session) => Session>> = {
-  'is revoked': (session) => ({ ...session, revoked: true }),
-  'is logged out': (session) => ({ ...session, logged_out: true }),
-  'has expired': (session) => ({ ...session, expired: true }),
-  'has a disabled user': (session) => ({ ...session, user: { ...session.user, enabled: false } }),
-  'has a deleted user': (session) => ({ ...session, user: { ...session.user, deleted_at: THEN } }),
-};
-
-test('a session that has not ended is active for every kind of user', () => {
-  assert.equal(isActive(SESSION), true);
-  for (const verified of [true, false]) {
-    for (const super_admin of [true, false])
-      assert.equal(isActive({ ...SESSION, user: { ...USER, verified, super_admin } }), true);
-  }
-});
-
-for (const [name, end] of Object.entries(ENDS)) {
-  test(`a session that ${name} is not active`, () => {
-    assert.equal(isActive(end(SESSION)), false);
-    const privileged = { ...SESSION, user: { ...USER, verified: true, super_admin: true } };
-    assert.equal(isActive(end(privileged)), false);
-  });
-}
-
-test('a second end does not reactivate a session', () => {
-  const ends = Object.values(ENDS);
-  for (let chosen = 0; chosen < 2 ** ends.length; chosen += 1) {
-    const session = ends.reduce(
-      (so_far, end, index) => (chosen & (1 << index) ? end(so_far) : so_far),
-      SESSION,
-    );
-    assert.equal(isActive(session), chosen === 0, `combination ${chosen}`);
-  }
+test('a session is active until one thing ends it, whoever its user is', () => {
+  for (const user of [USER, { ...USER, verified: true, super_admin: true }])
+    assert.equal(isActive({ ...SESSION, user }), true);
+  for (const end of [
+    ...[{ revoked: true }, { logged_out: true }, { expired: true }, { user: DISABLED }],
+    ...[{ user: DELETED }, { user: { ...DISABLED, super_admin: true } }],
+    // A second end does not reactivate it.
+    ...[
+      { revoked: true, logged_out: true },
+      { revoked: true, expired: true },
+    ],
+    { revoked: true, logged_out: true, expired: true, user: { ...DISABLED, ...DELETED } },
+  ])
+    assert.equal(isActive({ ...SESSION, ...end }), false, JSON.stringify(end));
 });
 
 test('a key is usable until it is revoked, expired, deleted or suspended', () => {
-  const nobodys: ApiKey = { ...KEY, user_id: null, user: null };
-  for (const key of [
-    KEY,
-    nobodys,
-    { ...KEY, expires_at: new Date(0) },
-    { ...KEY, user: { ...USER, super_admin: true } },
-  ])
-    assert.equal(isUsable(key), true);
-  for (const end of [
-    { revoked: true },
-    { expired: true },
-    { deleted_at: THEN },
-    { suspended: true },
-  ]) {
-    for (const key of [KEY, nobodys])
-      assert.equal(isUsable({ ...key, ...end }), false, JSON.stringify(end));
+  const ends = { revoked: false, expired: false, deleted_at: null, suspended: false };
+  const key = { ...ends, expires_at: new Date(0), user: USER } as ApiKey;
+  for (const one of [key, { ...key, user_id: null, user: null }]) {
+    assert.equal(isUsable(one), true);
+    for (const end of [
+      { revoked: true },
+      { expired: true },
+      { deleted_at: THEN },
+      { suspended: true },
+    ])
+      assert.equal(isUsable({ ...one, ...end }), false, JSON.stringify(end));
   }
 });
 
 test('a user logs in while enabled and not deleted', () => {
-  assert.equal(mayLogIn({ enabled: true, deleted_at: null }), true);
-  assert.equal(mayLogIn({ enabled: false, deleted_at: null }), false);
-  assert.equal(mayLogIn({ enabled: true, deleted_at: THEN }), false);
-  assert.equal(mayLogIn({ enabled: false, deleted_at: THEN }), false);
+  const users = [USER, DISABLED, DELETED, { ...DISABLED, deleted_at: THEN }];
+  assert.deepEqual(users.map(mayLogIn), [true, false, false, false]);
 });
 
 test('a message counts ended sessions exactly up to 10,000', () => {
   assert.deepEqual([0, 1, 2, 10_000, 10_001, null].map(endedText), [
-    '0 sessions',
-    '1 session',
-    '2 sessions',
-    '10000 sessions',
-    'More than 10,000 sessions',
-    'All open sessions',
+    ...['0 sessions', '1 session', '2 sessions', '10000 sessions'],
+    ...['More than 10,000 sessions', 'All open sessions'],
   ]);
+});
+
+test('by default, the reply is the first page with ten rows', () => {
+  const read = (query: string) =>
+    validate(queryParameters(pageQuery), new URLSearchParams(query), 'invalid_query');
+  assert.deepEqual(read(''), { page: 1, limit: 10 });
+  assert.deepEqual(read('page=7&limit=100'), { page: 7, limit: 100 });
+  for (const query of ['page=0', 'limit=0', 'limit=101', 'page=1000000001'])
+    assert.ok(read(query) instanceof Failure, query);
+});
+
+/** The pages that last, prev and next lead to; 0 for nowhere. */
+const PAGES = [
+  { page: 1, limit: 10, total: 0, pages: 0, last: 1, prev: 0, next: 0 },
+  { page: 1, limit: 10, total: 1, pages: 1, last: 1, prev: 0, next: 0 },
+  { page: 1, limit: 10, total: 10, pages: 1, last: 1, prev: 0, next: 0 },
+  { page: 1, limit: 10, total: 11, pages: 2, last: 2, prev: 0, next: 2 },
+  { page: 2, limit: 10, total: 20, pages: 2, last: 2, prev: 1, next: 0 },
+  { page: 2, limit: 10, total: 21, pages: 3, last: 3, prev: 1, next: 3 },
+  { page: 3, limit: 1, total: 3, pages: 3, last: 3, prev: 2, next: 0 },
+  { page: 2, limit: 100, total: 101, pages: 2, last: 2, prev: 1, next: 0 },
+  // Past the end: back to the last page that there is, and to the first where there is none.
+  { page: 4, limit: 10, total: 30, pages: 3, last: 3, prev: 3, next: 0 },
+  { page: 1_000_000_000, limit: 10, total: 30, pages: 3, last: 3, prev: 3, next: 0 },
+  { page: 2, limit: 10, total: 1, pages: 1, last: 1, prev: 1, next: 0 },
+  { page: 9, limit: 10, total: 0, pages: 0, last: 1, prev: 1, next: 0 },
+];
+
+test('a page has its rows, the page counts, and links that keep path, limit and filters', () => {
+  for (const { page, limit, total, pages, last, prev, next } of PAGES) {
+    const query = { page, limit, user: 'a&b=c d', active: undefined };
+    const reply = pageReply('/api/x/', query, { rows: [1, 2], total }, (row) => `row ${row}`);
+    const to = (number: number) =>
+      number === 0 ? '' : `/api/x/?page=${number}&limit=${limit}&user=a%26b%3Dc+d`;
+    assert.deepEqual(reply, {
+      data: ['row 1', 'row 2'],
+      pagination: { page, limit, total, total_pages: pages },
+      links: { first: to(1), last: to(last), prev: to(prev), next: to(next) },
+    });
+  }
 });
