@@ -1,10 +1,10 @@
 /** Rows that an earlier build stored, opened over HTTP by the service as it is now. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { readVectors } from '../../unit/vectors/data.ts';
 
 interface FrozenRow {
   readonly serverSecret: string;
@@ -20,8 +20,7 @@ interface FrozenRow {
   readonly tag: string;
 }
 
-const file = new URL('../../unit/vectors/frozen-v2.json', import.meta.url);
-const rows: FrozenRow[] = JSON.parse(readFileSync(file, 'utf8')).boxes;
+const rows = readVectors<FrozenRow>('frozen-v2.jsonl');
 const [current = '', ...previous] = new Set(rows.map(({ serverSecret }) => serverSecret));
 
 const { url, sql } = await createDatabase();

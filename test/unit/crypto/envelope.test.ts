@@ -1,4 +1,7 @@
-/** What is sealed with a key, and with a passphrase as well: only all of it, unaltered, opens it. */
+/**
+ * Envelopes and row tags: only all of it, unaltered, opens what is sealed with a key, and with a
+ * passphrase as well. That texts of any length come back: `test/unit/vectors/envelope.test.ts`.
+ */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
@@ -7,12 +10,19 @@ import {
   deriveKeys,
   deriveServerKey,
   paddedLength,
-  type Sealed,
 } from '../../../src/platform/crypto/seal.ts';
 import { createKdfParams } from '../../../src/platform/crypto/scrypt.ts';
-import { createServerKey, type ServerKey } from '../../../src/secrets/envelope.ts';
+import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { everyBitFlipped } from '../../support/bits.ts';
-import { type Metadata, open, seal, sealWithPassphrase } from '../../support/envelope.ts';
+import {
+  isUnaltered,
+  type Metadata,
+  open,
+  rowTagOf,
+  seal,
+  sealWithPassphrase,
+} from '../../support/envelope.ts';
+import { plainOpenLocked, plainPad, plainSeal } from '../vectors/plain-envelope.ts';
 
 const SERVER_SECRET = 'server-secret-for-tests-0123456789abcdef';
 const serverKey = createServerKey(SERVER_SECRET);
@@ -23,197 +33,253 @@ const metadata: Metadata = { id: randomUUID(), expiresAt: 1_893_456_000_000, max
 const text = Buffer.from('correct horse battery staple');
 const kdfParams = createKdfParams({ logN: 15, r: 8, p: 3 });
 const stretched = randomBytes(32);
-/** Version, nonce, least padding, tag. */
-const MIN_BLOB = 1 + 12 + 256 + 16;
 
 type Opened = ReturnType<typeof open>;
 const sealPlain = (bytes: Buffer, of = metadata, key = clientKey) =>
   seal(serverKey, key, of, bytes);
 const sealLocked = (bytes: Buffer, of = metadata, key = clientKey) =>
   sealWithPassphrase(serverKey, key, of, bytes, kdfParams, stretched);
+/** What it holds, with the right passphrase if it needs one. */
+const read = (opened: Opened) =>
+  opened === null || Buffer.isBuffer(opened) ? opened : opened.open(stretched);
 
-/** What only a passphrase has: passphrase-sealed.test.ts. */
-const KINDS = [
-  {
-    name: 'a text',
-    version: 1,
-    sealIt: sealPlain,
-    read: (opened: Opened) => (Buffer.isBuffer(opened) ? opened : null),
-  },
-  {
-    name: 'a locked text',
-    version: 2,
-    sealIt: sealLocked,
-    read: (opened: Opened) =>
-      opened === null || Buffer.isBuffer(opened) ? null : opened.open(stretched),
-  },
-];
-
-interface Attempt {
-  readonly serverKey: ServerKey;
-  readonly clientKey: Buffer;
-  readonly metadata: Metadata;
-  readonly sealed: Sealed;
-}
+const right = { serverKey, clientKey, metadata };
+const withSealed = (sealed: ReturnType<typeof sealPlain>) => ({ ...right, sealed });
+type Attempt = ReturnType<typeof withSealed>;
+const attempt = (it: Attempt) => open(it.serverKey, it.clientKey, it.metadata, it.sealed);
 
 const commitmentOf = (key = clientKey, id = metadata.id) =>
   deriveKeys(serverKey, key, id).commitment;
-const limitedTo = (limits: Partial<Metadata>) => ({ metadata: { ...metadata, ...limits } });
+const concat = (...parts: readonly Buffer[]) => Buffer.concat(parts);
 
-/** Each is an edited or swapped row, or a wrong key. A passphrase is right each time. */
-const wrongOf = (sealed: Sealed): Readonly<Record<string, Partial<Attempt>>> => {
-  const withCommitment = (commitment: Buffer) => ({ sealed: { ...sealed, commitment } });
-  const withBlob = (blob: Buffer) => ({ sealed: { ...sealed, blob } });
+/** Edits of the columns of a row, each enough that nothing opens and that the tag is wrong. */
+const LIMITS: Readonly<Record<string, Partial<Metadata>>> = {
+  'the id of another record': { id: randomUUID() },
+  'an expiry one millisecond later': { expiresAt: 1_893_456_000_001 },
+  'an expiry one millisecond earlier': { expiresAt: 1_893_455_999_999 },
+  'an expiry of never': { expiresAt: null },
+  'one read more': { maxReads: 4 },
+  'any number of reads': { maxReads: null },
+  'neither limit': { expiresAt: null, maxReads: null },
+  'expiry and reads exchanged': { expiresAt: 3, maxReads: 1_893_456_000 },
+};
+
+const wrongOf = (it: Attempt): Readonly<Record<string, Attempt>> => {
+  const { blob, commitment } = it.sealed;
+  const changed = (change: object) => ({ ...it, sealed: { ...it.sealed, ...change } });
+  const theirs = commitmentOf(otherClientKey);
   return {
-    'the id of another record': limitedTo({ id: randomUUID() }),
-    'an expiry one millisecond later': limitedTo({ expiresAt: 1_893_456_000_001 }),
-    'an expiry one millisecond earlier': limitedTo({ expiresAt: 1_893_455_999_999 }),
-    'an expiry of never': limitedTo({ expiresAt: null }),
-    'one read more': limitedTo({ maxReads: 4 }),
-    'one read less': limitedTo({ maxReads: 2 }),
-    'any number of reads': limitedTo({ maxReads: null }),
-    'neither limit': limitedTo({ expiresAt: null, maxReads: null }),
-    'expiry and reads exchanged': limitedTo({ expiresAt: 3, maxReads: 1_893_456_000 }),
-    'another server key': { serverKey: otherServerKey },
-    'the salt of another server key': { serverKey: { ...serverKey, salt: otherServerKey.salt } },
-    'the id of another server key': { serverKey: { ...serverKey, id: otherServerKey.id } },
-    'another client key': { clientKey: otherClientKey },
-    'a client key of zeros': { clientKey: Buffer.alloc(32) },
-    'the commitment of another client key': withCommitment(commitmentOf(otherClientKey)),
-    'another client key and its commitment': {
-      clientKey: otherClientKey,
-      ...withCommitment(commitmentOf(otherClientKey)),
+    'another server key': { ...it, serverKey: otherServerKey },
+    'the salt of another server key': {
+      ...it,
+      serverKey: { ...serverKey, salt: otherServerKey.salt },
     },
-    'the commitment of another record': withCommitment(commitmentOf(clientKey, randomUUID())),
-    'an empty commitment': withCommitment(Buffer.alloc(0)),
-    'half a commitment': withCommitment(sealed.commitment.subarray(0, 16)),
-    'a commitment and more': withCommitment(Buffer.concat([sealed.commitment, sealed.commitment])),
-    'a blob of zeros': withBlob(Buffer.alloc(MIN_BLOB)),
-    'an empty blob': withBlob(Buffer.alloc(0)),
-    'its version alone': withBlob(sealed.blob.subarray(0, 1)),
+    'the id of another server key': { ...it, serverKey: { ...serverKey, id: otherServerKey.id } },
+    'another client key': { ...it, clientKey: otherClientKey },
+    'the commitment of another client key': changed({ commitment: theirs }),
+    'another client key and its commitment': {
+      ...changed({ commitment: theirs }),
+      clientKey: otherClientKey,
+    },
+    'the commitment of another record': changed({
+      commitment: commitmentOf(clientKey, randomUUID()),
+    }),
+    'an empty commitment': changed({ commitment: Buffer.alloc(0) }),
+    'half a commitment': changed({ commitment: commitment.subarray(0, 16) }),
+    'a commitment and more': changed({ commitment: concat(commitment, commitment) }),
+    'a blob of zeros': changed({ blob: Buffer.alloc(blob.length) }),
   };
 };
 
-for (const { name, version, sealIt, read } of KINDS) {
-  const sealed = sealIt(text);
-  /** The right attempt but for what is changed. */
-  const attempt = (change: Partial<Attempt>): Opened => {
-    const it = { serverKey, clientKey, metadata, sealed, ...change };
-    return open(it.serverKey, it.clientKey, it.metadata, it.sealed);
-  };
-  const withBlob = (blob: Buffer) => attempt({ sealed: { ...sealed, blob } });
+for (const { name, version, sealIt } of [
+  { name: 'a text', version: 1, sealIt: sealPlain },
+  { name: 'a locked text', version: 2, sealIt: sealLocked },
+]) {
+  const it = withSealed(sealIt(text));
+  const { blob, commitment } = it.sealed;
+  const withBlob = (changed: Buffer) => attempt({ ...it, sealed: { ...it.sealed, blob: changed } });
 
-  test(`${name} opens byte for byte, whatever its length`, () => {
-    assert.deepEqual(read(attempt({})), text);
-    // Around every change in the padding of each envelope, and the longest the service takes.
-    for (const length of [0, 1, 15, 16, 251, 252, 253, 268, 269, 508, 509, 1_021, 32_767, 32_768]) {
-      // Zeros at the end are part of a text.
-      for (const bytes of [randomBytes(length), Buffer.alloc(length)]) {
-        // Not deepEqual: to show how 32 KiB of random bytes differ takes minutes.
-        const opened = read(attempt({ sealed: sealIt(bytes) }));
-        assert.ok(opened?.equals(bytes), `${length} bytes`);
-      }
-    }
-  });
-
-  test(`${name}: sealing and opening changes neither the text nor the keys`, () => {
+  test(`${name} opens, and sealing and opening change neither the text nor the keys`, () => {
     const inputs = () =>
       [text, clientKey, stretched, serverKey.salt].map((one) => Buffer.from(one));
     const before = inputs();
-    read(attempt({ sealed: sealIt(text) }));
+    assert.deepEqual(read(attempt(withSealed(sealIt(text)))), text);
     assert.deepEqual(inputs(), before);
   });
 
   test(`${name}: no bit of blob, commitment or client key may change`, () => {
-    assert.equal(sealed.commitment.length, 32);
-    for (const [bit, blob] of everyBitFlipped(sealed.blob))
-      assert.equal(withBlob(blob), null, `bit ${bit} of the blob`);
-    for (const [bit, commitment] of everyBitFlipped(sealed.commitment))
-      assert.equal(attempt({ sealed: { ...sealed, commitment } }), null, `commitment, ${bit}`);
-    for (const [bit, key] of everyBitFlipped(clientKey))
-      assert.equal(attempt({ clientKey: key }), null, `bit ${bit} of the client key`);
+    for (const [bit, flipped] of everyBitFlipped(blob))
+      assert.equal(withBlob(flipped), null, `bit ${bit} of the blob`);
+    for (const [bit, flipped] of everyBitFlipped(commitment)) {
+      const sealed = { ...it.sealed, commitment: flipped };
+      assert.equal(attempt({ ...it, sealed }), null, `bit ${bit} of the commitment`);
+    }
+    for (const [bit, flipped] of everyBitFlipped(clientKey))
+      assert.equal(attempt({ ...it, clientKey: flipped }), null, `bit ${bit} of the client key`);
   });
 
   test(`${name}: nothing may be missing or added, at either end or before the tag`, () => {
-    const { blob } = sealed;
+    // Also a tag of 4 bytes, which could be guessed.
     for (let length = 0; length < blob.length; length += 1) {
       assert.equal(withBlob(blob.subarray(0, length)), null, `the first ${length} bytes`);
       assert.equal(withBlob(blob.subarray(blob.length - length)), null, `the last ${length} bytes`);
     }
-    for (const length of [1, 4, 12, 16, 256]) {
-      for (const extra of [Buffer.alloc(length), randomBytes(length)]) {
-        const beforeTag = [blob.subarray(0, -16), extra, blob.subarray(-16)];
-        for (const parts of [[blob, extra], [extra, blob], beforeTag])
-          assert.equal(withBlob(Buffer.concat(parts)), null, `${length} bytes more`);
-      }
+    for (const extra of [1, 4, 16, 256].map((length) => randomBytes(length))) {
+      const beforeTag = concat(blob.subarray(0, -16), extra, blob.subarray(-16));
+      for (const longer of [concat(blob, extra), concat(extra, blob), beforeTag])
+        assert.equal(withBlob(longer), null, `${extra.length} bytes more`);
     }
   });
 
-  test(`${name}: another version is rejected`, () => {
-    for (let other = 0; other < 256; other += 1) {
-      const blob = Buffer.concat([Buffer.of(other), sealed.blob.subarray(1)]);
-      assert.equal(withBlob(blob) !== null, other === version, `version ${other}`);
-    }
-  });
-
-  for (const [what, change] of Object.entries(wrongOf(sealed))) {
-    test(`${name}: nothing opens with ${what}`, () => assert.equal(attempt(change), null));
-  }
-
-  test(`${name}: limits added to a record without limits open nothing`, () => {
+  test(`${name}: another version, key, commitment, id or limit opens nothing`, () => {
+    for (let other = 0; other < 256; other += 1)
+      assert.equal(
+        withBlob(concat(Buffer.of(other), blob.subarray(1))) !== null,
+        other === version,
+      );
+    for (const [what, wrong] of Object.entries(wrongOf(it)))
+      assert.equal(attempt(wrong), null, what);
+    for (const [what, limits] of Object.entries(LIMITS))
+      assert.equal(attempt({ ...it, metadata: { ...metadata, ...limits } }), null, what);
     const unlimited = { ...metadata, expiresAt: null, maxReads: null };
-    const box = sealIt(text, unlimited);
-    assert.deepEqual(read(attempt({ metadata: unlimited, sealed: box })), text);
-    for (const limits of [
-      { expiresAt: 1_893_456_000_000 },
-      { maxReads: 1 },
-      { expiresAt: 1, maxReads: 1 },
-    ])
-      assert.equal(attempt({ metadata: { ...unlimited, ...limits }, sealed: box }), null);
+    const free = { ...it, metadata: unlimited, sealed: sealIt(text, unlimited) };
+    assert.deepEqual(read(attempt(free)), text);
+    for (const limits of [{ expiresAt: 1_893_456_000_000 }, { maxReads: 1 }])
+      assert.equal(attempt({ ...free, metadata: { ...unlimited, ...limits } }), null);
   });
 
   test(`${name}: a client key of another length, or no reads at all, throws`, () => {
-    for (const length of [0, 16, 31, 33, 64])
+    for (const length of [0, 31, 33, 64])
       assert.throws(() => sealIt(text, metadata, Buffer.alloc(length)), RangeError);
     assert.throws(() => sealIt(text, { ...metadata, maxReads: 0 }), RangeError);
   });
 
-  test(`${name}: two boxes of one text have nothing in common but the commitment`, () => {
-    const boxes = Array.from({ length: 100 }, () => sealIt(text));
+  test(`${name}: two envelopes of one text have nothing in common but the commitment`, () => {
+    const envelopes = Array.from({ length: 100 }, () => sealIt(text));
     for (const part of [[1, 13], [13, 29], [-32, -16], [-16]] as const) {
-      const parts = boxes.map(({ blob }) => blob.subarray(...part).toString('hex'));
+      const parts = envelopes.map((one) => one.blob.subarray(...part).toString('hex'));
       assert.equal(new Set(parts).size, 100, `bytes ${part}`);
     }
-    for (const { commitment } of boxes) assert.deepEqual(commitment, commitmentOf());
+    for (const one of envelopes) assert.deepEqual(one.commitment, commitmentOf());
   });
 
   test(`${name} of 1 to 252 bytes is stored at one length`, () => {
-    const lengths = Array.from(
-      { length: 252 },
-      (_, index) => sealIt(Buffer.alloc(index + 1)).blob.length,
-    );
-    assert.deepEqual([...new Set(lengths)], [sealed.blob.length]);
-    assert.ok(sealIt(Buffer.alloc(600)).blob.length > sealed.blob.length);
+    const lengthOf = (length: number) => sealIt(Buffer.alloc(length)).blob.length;
+    for (let length = 1; length <= 252; length += 1) assert.equal(lengthOf(length), blob.length);
+    assert.ok(lengthOf(600) > blob.length);
+  });
+
+  const isWhole = (row: Attempt, tag: Buffer | null) =>
+    isUnaltered(row.serverKey, row.metadata, row.sealed, tag);
+  const tag = rowTagOf(serverKey, metadata, it.sealed);
+
+  test(`the row of ${name}: no bit of blob, commitment or tag may change`, () => {
+    assert.deepEqual([isWhole(it, tag), tag.length], [true, 32]);
+    for (const [bit, flipped] of everyBitFlipped(blob))
+      assert.ok(!isWhole({ ...it, sealed: { ...it.sealed, blob: flipped } }, tag), `blob, ${bit}`);
+    for (const [bit, flipped] of everyBitFlipped(commitment))
+      assert.ok(!isWhole({ ...it, sealed: { ...it.sealed, commitment: flipped } }, tag), `${bit}`);
+    for (const [bit, flipped] of everyBitFlipped(tag))
+      assert.ok(!isWhole(it, flipped), `tag, ${bit}`);
+  });
+
+  test(`the row of ${name} is altered by any other column, limit or tag`, () => {
+    for (const [what, limits] of Object.entries(LIMITS))
+      assert.equal(isWhole({ ...it, metadata: { ...metadata, ...limits } }, tag), false, what);
+    for (const [what, other] of Object.entries({
+      'another row': withSealed(sealIt(text, metadata, otherClientKey)),
+      'another blob': { ...it, sealed: { ...it.sealed, blob: sealIt(text).blob } },
+      'a blob cut by one byte': { ...it, sealed: { ...it.sealed, blob: blob.subarray(0, -1) } },
+      'another key id': { ...it, serverKey: { ...serverKey, id: otherServerKey.id } },
+      'another row key': { ...it, serverKey: { ...serverKey, rowKey: otherServerKey.rowKey } },
+    }))
+      assert.equal(isWhole(other, tag), false, what);
+    const theirs = rowTagOf(otherServerKey, metadata, it.sealed);
+    const zeros = Buffer.alloc(32);
+    for (const other of [null, theirs, zeros, tag.subarray(0, 16), concat(tag, Buffer.of(0))])
+      assert.equal(isWhole(it, other), false);
+    // Bytes moved between commitment and blob, even with a tag that was made for it.
+    const all = concat(commitment, blob);
+    for (let length = 0; length <= all.length; length += 1) {
+      const sealed = {
+        ...it.sealed,
+        commitment: all.subarray(0, length),
+        blob: all.subarray(length),
+      };
+      for (const one of [tag, rowTagOf(serverKey, metadata, sealed)])
+        assert.equal(isWhole({ ...it, sealed }, one), length === 32, `${length} bytes`);
+    }
+  });
+
+  test(`the row of ${name}: limits that no row is written with are altered and do not throw`, () => {
+    for (const expiresAt of [Number.NaN, Infinity, -1, 0, 0.5, 2 ** 64])
+      assert.ok(!isWhole({ ...it, metadata: { ...metadata, expiresAt } }, tag), `${expiresAt}`);
+    for (const maxReads of [Number.NaN, -1, 0, 0.5, 2 ** 32])
+      assert.ok(!isWhole({ ...it, metadata: { ...metadata, maxReads } }, tag), `${maxReads} reads`);
   });
 }
 
-test('a blob has version, nonce, padding and tag', () => {
-  assert.equal(sealPlain(text).blob.length, MIN_BLOB);
-  assert.ok(sealPlain(Buffer.alloc(253)).blob.length > MIN_BLOB);
+const locked = sealLocked(text);
+/** What lies behind the client key, by the second implementation. */
+const terms = { serverSecret: SERVER_SECRET, clientKey, ...metadata };
+const inside = plainOpenLocked(terms, locked);
+const lockedOf = (opened: Opened) => {
+  assert.ok(opened !== null && !Buffer.isBuffer(opened), 'it is locked');
+  return opened;
+};
+
+test('the key alone gives the KDF parameters, and nothing that is stored shows more', () => {
+  assert.equal(lockedOf(attempt(withSealed(locked))).kdfParams, kdfParams);
+  assert.ok(!concat(inside.blob, inside.commitment).includes(text.subarray(0, 8)));
+  const secret = [kdfParams, 'scrypt', stretched.subarray(0, 8), inside.blob.subarray(0, 12)];
+  for (const part of [...secret, inside.commitment, text.subarray(0, 8)])
+    assert.ok(!concat(locked.blob, locked.commitment).includes(part));
 });
 
-test('a tag cut to fewer bytes is rejected: 4 could be guessed', () => {
-  for (const { blob, commitment } of [sealPlain(text), sealPlain(randomBytes(1_000))]) {
-    for (const length of [0, 4, 8, 12, 13, 14, 15]) {
-      const cut = { blob: blob.subarray(0, blob.length - 16 + length), commitment };
-      assert.equal(open(serverKey, clientKey, metadata, cut), null, `${length} bytes`);
-    }
+test('a passphrase key that differs in one bit opens nothing', () => {
+  const { open: unlock } = lockedOf(attempt(withSealed(locked)));
+  for (const [bit, wrong] of everyBitFlipped(stretched))
+    assert.equal(unlock(wrong), null, `${bit}`);
+  for (const wrong of [Buffer.alloc(32), stretched.subarray(1), Buffer.alloc(0), clientKey])
+    assert.equal(unlock(wrong), null);
+});
+
+test('no bit of the inner envelope may change, and it does not open with the client key', () => {
+  const tried = ({ commitment, blob } = inside) => {
+    const content = concat(Buffer.of(kdfParams.length), Buffer.from(kdfParams), commitment, blob);
+    const outer = plainSeal(terms, randomBytes(12), plainPad(content), '02');
+    return read(open(serverKey, clientKey, metadata, outer));
+  };
+  assert.deepEqual(tried(), text);
+  for (const [bit, blob] of everyBitFlipped(inside.blob))
+    assert.equal(tried({ ...inside, blob }), null, `bit ${bit} of the blob`);
+  for (const [bit, commitment] of everyBitFlipped(inside.commitment))
+    assert.equal(tried({ ...inside, commitment }), null, `bit ${bit} of the commitment`);
+  for (const commitment of [inside.commitment, locked.commitment])
+    assert.equal(open(serverKey, clientKey, metadata, { ...inside, commitment }), null);
+});
+
+test('a text that looks like a locked envelope is a text, and so it is inside a lock', () => {
+  const { commitment, blob } = sealPlain(text, metadata, otherClientKey);
+  const content = concat(Buffer.of(kdfParams.length), Buffer.from(kdfParams), commitment, blob);
+  for (const looks of [content, locked.blob, concat(Buffer.of(2), content)]) {
+    assert.deepEqual(attempt(withSealed(sealPlain(looks))), looks);
+    assert.deepEqual(read(attempt(withSealed(sealLocked(looks)))), looks);
   }
 });
 
-test('keys of a client key of another length cannot be derived', () => {
-  for (const length of [0, 16, 31, 33, 64])
-    assert.throws(() => commitmentOf(Buffer.alloc(length)), RangeError);
+test('KDF parameters are authenticated, and the longest come back', () => {
+  for (const cost of [
+    { logN: 1, r: 1, p: 1 },
+    { logN: 13, r: 10, p: 99 },
+  ]) {
+    const params = createKdfParams(cost);
+    const key = randomBytes(32);
+    const other = sealWithPassphrase(serverKey, clientKey, metadata, text, params, key);
+    const opened = lockedOf(attempt(withSealed(other)));
+    assert.equal(opened.kdfParams, params);
+    assert.deepEqual([opened.open(stretched), opened.open(key)], [null, text]);
+  }
 });
 
 test('padding is monotonic, adds at most 12 % above the floor, and leaves few lengths', () => {
@@ -231,45 +297,26 @@ test('padding is monotonic, adds at most 12 % above the floor, and leaves few le
 test('a key id is stable, unique, and no hash or part of secret or salt', () => {
   assert.deepEqual(createServerKey(SERVER_SECRET), serverKey);
   assert.match(serverKey.id, /^[0-9a-f]{16}$/);
-  assert.equal(serverKey.salt.length, 32);
-  const ids = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)].map(
-    (secret) => createServerKey(secret).id,
+  const secrets = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)];
+  const ids = new Set(secrets.map((secret) => createServerKey(secret).id));
+  assert.equal(ids.size, secrets.length);
+  const digests = ['md5', 'sha1', 'sha256', 'sha512'].map((name) =>
+    createHash(name).update(SERVER_SECRET).digest(),
   );
-  assert.equal(new Set(ids).size, ids.length);
-  const tells = [
-    Buffer.from(SERVER_SECRET),
-    serverKey.salt,
-    ...['md5', 'sha1', 'sha256', 'sha512'].map((name) =>
-      createHash(name).update(SERVER_SECRET).digest(),
-    ),
-  ];
-  for (const bytes of tells) assert.ok(!bytes.toString('hex').includes(serverKey.id));
+  for (const bytes of [Buffer.from(SERVER_SECRET), serverKey.salt, ...digests])
+    assert.ok(!bytes.toString('hex').includes(serverKey.id));
 });
 
-test('one secret has different keys under different labels', () => {
-  const secret = 'one secret with two uses, 0123456789';
-  const keys = [
-    createServerKey(secret),
-    deriveServerKey(secret, 'a/'),
-    deriveServerKey(secret, 'b/'),
-  ];
-  const values = keys.flatMap(({ id, salt }) => [id, String(salt)]);
-  assert.equal(new Set(values).size, 6);
-});
-
-test('a client key is 256 fresh bits', () => {
-  const keys = Array.from({ length: 1_000 }, createClientKey);
-  assert.ok(keys.every((key) => key.length === 32));
-  assert.equal(new Set(keys.map((key) => key.toString('hex'))).size, keys.length);
-});
-
-test('a commitment is another one for every key and record, and is not in the blob', () => {
-  const { blob, commitment } = sealPlain(text);
-  const others = [
+test('keys differ by label, client key, server key and record, and are fresh', () => {
+  const keys = [createServerKey('x'), deriveServerKey('x', 'a/'), deriveServerKey('x', 'b/')];
+  assert.equal(new Set(keys.flatMap(({ id, salt }) => [id, String(salt)])).size, 6);
+  const commitments = [
+    ...[commitmentOf(), commitmentOf(otherClientKey), commitmentOf(clientKey, randomUUID())],
     deriveKeys(otherServerKey, clientKey, metadata.id).commitment,
-    commitmentOf(otherClientKey),
-    commitmentOf(clientKey, randomUUID()),
   ];
-  for (const other of others) assert.notDeepEqual(other, commitment);
-  assert.ok(!blob.includes(commitment.subarray(0, 8)));
+  assert.equal(new Set(commitments.map(String)).size, 4);
+  assert.ok(!sealPlain(text).blob.includes(commitmentOf().subarray(0, 8)));
+  const fresh = Array.from({ length: 1_000 }, createClientKey);
+  assert.ok(fresh.every((key) => key.length === 32));
+  assert.equal(new Set(fresh.map(String)).size, 1_000);
 });
