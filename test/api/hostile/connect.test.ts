@@ -3,80 +3,48 @@
  * other clients. Nor must a connection that cannot be accepted.
  */
 import assert from 'node:assert/strict';
-import { connect } from 'node:net';
-import { setImmediate as turn } from 'node:timers/promises';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
-import { exchange } from '../../support/socket.ts';
+import { connectTo, exchange } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
 
 const CONNECT = 'CONNECT gatehouse.test:1 HTTP/1.1\r\nHost: gatehouse.test\r\n\r\n';
 const rows = [get('/a', async () => ({ data: 'a' }))];
-const dial = (url: string, allowHalfOpen = false) =>
-  connect({ port: Number(new URL(url).port), host: '127.0.0.1', allowHalfOpen }).on(
-    'error',
-    () => {},
-  );
+const getA = (url: string) => exchange(url, ['GET /a HTTP/1.1', 'Host: x']);
 
 test('CONNECT followed by a reset does not harm the process', async (t) => {
   const { url } = await startListener(t, rows);
   for (let turns = 0; turns < 30; turns += 1) {
-    const socket = dial(url);
-    await new Promise<void>((resolve) =>
-      socket.once('connect', () => socket.write(CONNECT, () => resolve())),
-    );
-    for (let left = turns; left > 0; left -= 1) await turn();
+    const { socket } = await connectTo(url);
+    await new Promise((resolve) => socket.write(CONNECT, resolve));
+    for (let left = turns; left > 0; left -= 1) await new Promise(setImmediate);
     socket.resetAndDestroy();
-    assert.equal((await exchange(url, ['GET /a HTTP/1.1', 'Host: x'])).status, 200);
+    assert.equal((await getA(url)).status, 200);
   }
 });
 
-test('CONNECT gets 400, and a half-open connection does not delay the shutdown', async () => {
-  const ends: Array<() => Promise<void> | void> = [];
-  const { url, requests } = await startListener(
-    {
-      after: (end) => {
-        ends.push(end);
-      },
-    },
-    rows,
-  );
-  const socket = dial(url, true);
-  let said = '';
-  await new Promise<void>((resolve) =>
-    socket
-      .on('data', (part) => {
-        said += part.toString();
-      })
-      .once('end', resolve)
-      .write(CONNECT),
-  );
-  assert.match(said, /^HTTP\/1\.1 400 /);
+test('CONNECT gets 400, and a half-open connection does not delay the shutdown', async (t) => {
+  const { url, requests, close } = await startListener(t, rows);
+  const client = await connectTo(url);
+  client.socket.allowHalfOpen = true;
+  client.send(CONNECT);
+  assert.equal((await client.answer()).status, 400);
   assert.deepEqual(
     requests().map(({ route, status }) => [route, status]),
     [['(unreadable)', 400]],
   );
   // With no grace at all: it would wait for this client for ever.
-  for (const end of ends) await end();
-  socket.destroy();
+  await close(0);
+  client.leave();
 });
 
 test('CONNECT behind a request without a reply is not answered in its place', async (t) => {
   const { guard, entered, release } = slowGuard();
   const { url } = await startListener(t, [post('/slow', guard)]);
-  const socket = dial(url);
-  let said = '';
-  const closed = new Promise<void>((resolve) =>
-    socket
-      .on('data', (part) => {
-        said += part.toString();
-      })
-      .once('close', () => resolve()),
-  );
-  socket.write('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
+  const client = await connectTo(url);
+  client.send('POST /slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}');
   await entered;
-  socket.write(CONNECT);
-  await closed;
-  assert.equal(said, '');
+  client.send(CONNECT);
+  assert.equal(await client.closed(), '');
   release();
 });
 
@@ -91,7 +59,7 @@ test('a connection that cannot be accepted is logged, and the next one is served
   const { server, url, lines } = await startListener(t, rows);
   // As Node reports it if no file is left, which depends on the limits of the machine.
   server.emit('error', Object.assign(new Error('accept EMFILE'), { code: 'EMFILE' }));
-  assert.equal((await exchange(url, ['GET /a HTTP/1.1', 'Host: x'])).status, 200);
+  assert.equal((await getA(url)).status, 200);
   const [line] = lines().filter(({ level }) => level === 'error');
   assert.deepEqual([line?.message, line?.code], ['a connection was not accepted', 'EMFILE']);
 });

@@ -1,9 +1,10 @@
 /** Clients that leave or stop reading: no partial work, and every slot is freed. */
 import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
 import type { Reply } from '../../../src/platform/http/route/route.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { untilSql } from '../../support/connections.ts';
+import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { get, post, slowGuard, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, serverSockets } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
@@ -11,115 +12,93 @@ import { test, until } from '../../support/until.ts';
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
+/** A listener with POST /a and GET /b, and how often a body has reached the handler of the first. */
+async function startCounting(t: TestContext, guard?: Parameters<typeof post>[1]) {
+  let handled = 0;
+  const count = () => {
+    handled += 1;
+  };
+  const own = await startListener(t, [
+    post('/a', guard, count),
+    get('/b', async () => ({ data: 1 })),
+  ]);
+  const untilOver = () => until(() => own.inFlight() === 0, 'the end of the exchange');
+  return { ...own, untilOver, handled: () => handled };
+}
+const headWith = (framing: string) => headOf(['POST /a HTTP/1.1', HOST, framing]);
+const LENGTH = `Content-Length: ${BODY.length}`;
+
 test('a client that leaves during the check of its credential frees its slot', async (t) => {
   for (const [framing, part] of [
-    [`Content-Length: ${BODY.length}`, BODY.slice(0, 3)],
+    [LENGTH, BODY.slice(0, 3)],
     ['Transfer-Encoding: chunked', `3\r\n${BODY.slice(0, 3)}\r\n`],
   ] as const) {
     const { guard, entered, release } = slowGuard();
-    let handled = 0;
-    const { url, inFlight, requests } = await startListener(t, [
-      post('/a', guard, () => {
-        handled += 1;
-      }),
-      get('/b', async () => ({ data: 1 })),
-    ]);
+    const { url, requests, untilOver, handled } = await startCounting(t, guard);
     const client = await connectTo(url);
-    client.send(headOf(['POST /a HTTP/1.1', HOST, framing]), part);
+    client.send(headWith(framing), part);
     await entered;
     client.socket.resetAndDestroy();
     await client.closed();
     // After another reply, the server has noticed that the first client left.
     assert.equal((await exchange(url, ['GET /b HTTP/1.1', HOST])).status, 200);
     release();
-    await until(() => inFlight() === 0, 'the end of the exchange');
-    assert.equal(handled, 0);
+    await untilOver();
     // Not 408, after its slot was held for a while.
-    assert.deepEqual(
-      requests().map(({ status }) => status),
-      [200, 0],
-    );
+    const statuses = requests().map(({ status }) => status);
+    assert.deepEqual([handled(), ...statuses], [0, 200, 0]);
   }
 });
 
 test('a client that leaves before its body is complete reaches no handler', async (t) => {
-  let handled = 0;
-  const { url, inFlight, requests } = await startListener(t, [
-    post('/a', undefined, () => {
-      handled += 1;
-    }),
-  ]);
+  const { url, inFlight, requests, untilOver, handled } = await startCounting(t);
   const client = await connectTo(url);
-  client.send(
-    headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]),
-    BODY.slice(0, 3),
-  );
+  client.send(headWith(LENGTH), BODY.slice(0, 3));
   await until(() => inFlight() === 1, 'the exchange');
   client.socket.resetAndDestroy();
-  await until(() => inFlight() === 0, 'the end of the exchange');
-  assert.equal(handled, 0);
-  assert.deepEqual(
-    requests().map(({ route, status }) => `${route} ${status}`),
-    ['POST /a 0'],
-  );
+  await untilOver();
+  const logged = requests().map(({ route, status }) => `${route} ${status}`);
+  assert.deepEqual([handled(), ...logged], [0, 'POST /a 0']);
 });
 
-test('a client that leaves before its reply: the work completes', async (t) => {
+test('a client that leaves before its reply: the work is done once or not at all', async (t) => {
   const { guard, entered, release } = slowGuard();
-  let handled = 0;
-  const { url, inFlight } = await startListener(t, [
-    post('/a', guard, () => {
-      handled += 1;
-    }),
-  ]);
+  const { url, untilOver, handled } = await startCounting(t, guard);
   const client = await connectTo(url);
-  client.send(headOf(['POST /a HTTP/1.1', HOST, `Content-Length: ${BODY.length}`]) + BODY);
+  client.send(headWith(LENGTH) + BODY);
   await entered;
   client.leave();
   await client.closed();
   release();
-  await until(() => inFlight() === 0, 'the end of the exchange');
-  assert.ok(handled === 0 || handled === 1, 'handled once or not at all');
+  await untilOver();
+  assert.ok(handled() <= 1);
 });
 
 test('webhook: an event whose sender leaves is stored completely or not at all', async (t) => {
-  const database = await createDatabase(t);
-  const { url } = await startGatehouse(t, ['webhook'], database.url);
+  const { webhook, metrics, sql } = await launch(['webhook'], {}, t);
   const event = '{"event":"a","data":{"page_id":"b"}}';
-  const senders = Array.from({ length: 20 }, (_, n) => n);
-  const head = (n: number) =>
-    headOf([
-      `POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`,
-      HOST,
-      'Content-Type: application/json',
-      `webhook-id: d${n}`,
-      `Content-Length: ${event.length}`,
-    ]);
-  for (const n of senders) {
-    const client = await connectTo(url.webhook);
-    client.send(head(n), event.slice(0, n % 2 === 0 ? event.length : 5));
+  const ids = Array.from({ length: 20 }, (_, n) => `d${n}`);
+  for (const [n, id] of ids.entries()) {
+    const client = await connectTo(webhook);
+    const head = [`POST /webhook?token=${WEBHOOK_TOKEN} HTTP/1.1`, HOST, `webhook-id: ${id}`];
+    const body = ['Content-Type: application/json', `Content-Length: ${event.length}`];
+    client.send(headOf([...head, ...body]), event.slice(0, n % 2 === 0 ? event.length : 5));
     await new Promise<void>((resolve) => client.socket.end(resolve));
     client.leave();
   }
-  const inFlight = async () =>
-    (await ask('GET', `${url.metrics}/metrics`)).text.match(
-      /in_flight\{service="webhook"\} (\d+)/,
-    )?.[1];
-  const repeated = await Promise.all(
-    senders.map((n) =>
-      ask('POST', `${url.webhook}/webhook?token=${WEBHOOK_TOKEN}`, {
-        body: event,
-        headers: { 'webhook-id': `d${n}` },
-      }),
-    ),
-  );
-  assert.deepEqual(new Set(repeated.map(({ status }) => status)), new Set([200]));
-  const rows = await database.sql`select delivery_id, body from webhook.events`;
-  assert.deepEqual(
-    [rows.length, new Set(rows.map(({ body }) => String(body)))],
-    [senders.length, new Set([event])],
-  );
-  while ((await inFlight()) !== '0') await new Promise((resolve) => setImmediate(resolve));
+  const repeat = (id: string) =>
+    ask('POST', `${webhook}/webhook`, {
+      bearer: WEBHOOK_TOKEN,
+      body: event,
+      headers: { 'webhook-id': id },
+    });
+  for (const { status } of await Promise.all(ids.map(repeat))) assert.equal(status, 200);
+  const rows = await sql`select body from webhook.events`;
+  assert.equal(rows.length, ids.length);
+  assert.ok(rows.every(({ body }) => String(body) === event));
+  const isOver = async () =>
+    /in_flight\{service="webhook"\} 0\n/.test((await ask('GET', `${metrics}/metrics`)).text);
+  await untilSql(isOver, 'no request is in flight');
 });
 
 const ITEM = 'x'.repeat(64 * 1024);
@@ -153,7 +132,8 @@ async function stalled(seen: { pulled: number }): Promise<void> {
   }
 }
 
-test('a list is produced as fast as the client reads, and ends when it leaves', async (t) => {
+/** A list that a client has begun to read and then does not, once nothing more is produced. */
+async function stall(t: TestContext) {
   const { reply, seen } = endless();
   const { url, inFlight } = await startListener(t, [get('/list', reply)]);
   const sockets = serverSockets(t);
@@ -162,31 +142,24 @@ test('a list is produced as fast as the client reads, and ends when it leaves', 
   client.send(headOf(['GET /list HTTP/1.1', HOST]));
   await until(() => seen.pulled > 1, 'the first items');
   await stalled(seen);
-  const [socket] = sockets;
-  assert.ok(
-    socket && socket.writableLength < 4 * ITEM.length,
-    `${socket?.writableLength} bytes wait in memory`,
-  );
+  const untilOver = () => until(() => seen.ended && inFlight() === 0, 'the end of the exchange');
+  return { client, socket: sockets[0] ?? assert.fail(), inFlight, untilOver };
+}
+
+test('a list is produced as fast as the client reads, and ends when it leaves', async (t) => {
+  const { client, socket, inFlight, untilOver } = await stall(t);
+  assert.ok(socket.writableLength < 4 * ITEM.length, `${socket.writableLength} bytes wait`);
   assert.equal(inFlight(), 1);
   client.leave();
-  await until(() => seen.ended, 'the end of the list');
-  await until(() => inFlight() === 0, 'the end of the exchange');
+  await untilOver();
 });
 
 test('a client that stops reading is disconnected after the inactivity timeout', async (t) => {
-  const { reply, seen } = endless();
-  const { url, inFlight } = await startListener(t, [get('/list', reply)]);
-  const sockets = serverSockets(t);
-  const client = await connectTo(url);
-  client.socket.pause();
-  client.send(headOf(['GET /list HTTP/1.1', HOST]));
-  await until(() => seen.pulled > 1, 'the first items');
-  await stalled(seen);
-  const [socket] = sockets;
-  assert.ok(socket?.timeout && socket.timeout <= 30_000, `the limit is ${socket?.timeout}`);
+  const { socket, untilOver } = await stall(t);
+  assert.ok(socket.timeout && socket.timeout <= 30_000, `the limit is ${socket.timeout}`);
   // The timeout is shortened for the test.
   socket.setTimeout(100);
-  await until(() => seen.ended && inFlight() === 0, 'the end of the exchange');
+  await untilOver();
 });
 
 test('a reply that a slow client still receives is completed at the shutdown', async (t) => {

@@ -3,10 +3,9 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { bearerGuard, get, MAX_BODY_BYTES, post, startListener } from '../../support/listener.ts';
-import { connectTo, exchange, headOf, type RawAnswer } from '../../support/socket.ts';
-import { until } from '../../support/until.ts';
+import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
-const { url, inFlight } = await startListener({ after }, [
+const { url } = await startListener({ after }, [
   get('/a', async () => ({ data: 'a' })),
   get('/list', async () => ({
     items: (async function* () {
@@ -14,7 +13,6 @@ const { url, inFlight } = await startListener({ after }, [
       yield ['b'];
     })(),
   })),
-  get('/text', async () => ({ text: 'a 1\n', contentType: 'text/plain; charset=utf-8' })),
   get('/bug', async () => {
     throw new TypeError('marked-detail');
   }),
@@ -27,8 +25,8 @@ const { url, inFlight } = await startListener({ after }, [
 const HOST = 'Host: gatehouse.test';
 const GOOD = 'Authorization: Bearer good';
 const BODY = '{"name":"posted"}';
+const CHUNKED = 'Transfer-Encoding: chunked';
 const length = (size: number) => `Content-Length: ${size}`;
-const FIVE_MB = 5_000_000;
 
 const EARLY: ReadonlyArray<readonly [status: number, request: readonly string[]]> = [
   [401, ['POST /a HTTP/1.1', HOST]],
@@ -42,47 +40,41 @@ const EARLY: ReadonlyArray<readonly [status: number, request: readonly string[]]
   [200, ['GET /list HTTP/1.1', HOST]],
 ];
 
-for (const [status, request] of EARLY) {
-  for (const framing of ['announced', 'chunked'] as const) {
-    test(`${request[0]}, ${status}: the reply arrives while 5 MB are being sent (${framing})`, async () => {
+for (const framing of [length(5_000_000), CHUNKED]) {
+  test(`an early reply arrives while 5 MB are being sent (${framing})`, async () => {
+    for (const [status, request] of EARLY) {
       const client = await connectTo(url);
-      client.send(
-        headOf([
-          ...request,
-          framing === 'announced' ? length(FIVE_MB) : 'Transfer-Encoding: chunked',
-        ]),
-      );
+      client.send(headOf([...request, framing]));
       const piece = Buffer.alloc(50_000, ' ');
-      for (let sent = 0; sent < FIVE_MB; sent += piece.length) {
-        if (framing === 'chunked') client.send('c350\r\n', piece, '\r\n');
+      for (let sent = 0; sent < 5_000_000; sent += piece.length) {
+        if (framing === CHUNKED) client.send('c350\r\n', piece, '\r\n');
         else client.send(piece);
       }
       const answer = await client.answer();
-      assert.equal(answer.status, status);
-      assert.equal(answer.headers.get('connection'), 'close', 'the rest is no request');
+      const connection = answer.headers.get('connection');
+      // The rest is no request.
+      assert.deepEqual([answer.status, connection], [status, 'close'], request.join());
       client.leave();
-    });
-  }
+    }
+  });
 }
 
-for (const [status, request] of EARLY) {
-  test(`${request[0]}, ${status}: the reply reaches a client that reads after sending 800 kB`, async () => {
+test('an early reply reaches a client that reads after sending 800 kB', async () => {
+  for (const [status, request] of EARLY) {
     const client = await connectTo(url);
     client.socket.pause();
-    for (const part of [
-      headOf([...request, length(800_000)]),
-      ...Array.from({ length: 16 }, () => ' '.repeat(50_000)),
-    ]) {
+    const parts = Array.from({ length: 16 }, () => ' '.repeat(50_000));
+    for (const part of [headOf([...request, length(800_000)]), ...parts]) {
       // Each part is on its way before the next: a connection that is reset meanwhile fails here.
       await new Promise<void>((resolve, reject) =>
         client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
       );
     }
     client.socket.resume();
-    assert.equal((await client.answer()).status, status);
+    assert.equal((await client.answer()).status, status, request.join());
     client.leave();
-  });
-}
+  }
+});
 
 test('an early reply does not wait for the body', async () => {
   const late = [];
@@ -90,8 +82,7 @@ test('an early reply does not wait for the body', async () => {
     const client = await connectTo(url);
     client.send(headOf([...request, length(MAX_BODY_BYTES + 1)]));
     // Two requests that come later are answered; by then the earlier one has been, too.
-    for (let n = 0; n < 2; n += 1)
-      assert.equal((await exchange(url, ['GET /a HTTP/1.1', HOST])).status, 200);
+    for (let n = 0; n < 2; n += 1) await exchange(url, ['GET /a HTTP/1.1', HOST]);
     if (client.pending() === '') late.push(request[0]);
     client.leave();
   }
@@ -100,12 +91,13 @@ test('an early reply does not wait for the body', async () => {
 
 test('the connection stays usable after an early reply to a small body', async () => {
   const client = await connectTo(url);
+  const send = (...headers: readonly string[]) =>
+    client.send(headOf(['POST /a HTTP/1.1', HOST, length(BODY.length), ...headers]) + BODY);
   for (let round = 0; round < 3; round += 1) {
-    client.send(headOf(['POST /a HTTP/1.1', HOST, length(BODY.length)]) + BODY);
-    const refused = await client.answer();
-    assert.equal(refused.status, 401);
-    assert.notEqual(refused.headers.get('connection'), 'close');
-    client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(BODY.length)]) + BODY);
+    send();
+    const { status, headers } = await client.answer();
+    assert.deepEqual([status, headers.get('connection')], [401, 'keep-alive']);
+    send(GOOD);
     assert.equal((await client.answer()).json, 'posted');
   }
   client.leave();
@@ -113,17 +105,11 @@ test('the connection stays usable after an early reply to a small body', async (
 
 const EXPECTING = 'Expect: 100-continue';
 
-const UNINVITED: ReadonlyArray<readonly [status: number, request: readonly string[]]> = [
-  [401, ['POST /a HTTP/1.1', HOST, 'Authorization: Bearer bad', length(BODY.length)]],
-  [404, ['POST /none HTTP/1.1', HOST, GOOD, length(BODY.length)]],
-  [405, ['PUT /a HTTP/1.1', HOST, GOOD, length(BODY.length)]],
-  [413, ['POST /a HTTP/1.1', HOST, GOOD, length(MAX_BODY_BYTES + 1)]],
-  [415, ['POST /a HTTP/1.1', HOST, GOOD, 'Content-Encoding: gzip', length(BODY.length)]],
-];
-
 test('100 Continue is not sent for a request that is rejected', async () => {
-  for (const [status, request] of UNINVITED) {
-    const answer = await exchange(url, [...request, EXPECTING]);
+  // Without a body, the others are no early replies, and that of 413 is too large.
+  for (const [status, request] of EARLY.slice(0, 5)) {
+    const size = length(status === 413 ? MAX_BODY_BYTES + 1 : BODY.length);
+    const answer = await exchange(url, [...request, size, EXPECTING]);
     assert.equal(answer.status, status, 'the first answer is the last');
   }
 });
@@ -132,7 +118,6 @@ test('100 Continue is sent before an accepted body is read', async () => {
   for (const [body, status] of [
     [BODY, 200],
     ['{"name":1}', 400],
-    ['{', 400],
   ] as const) {
     const client = await connectTo(url);
     client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(body.length), EXPECTING]));
@@ -141,39 +126,6 @@ test('100 Continue is sent before an accepted body is read', async () => {
     assert.equal((await client.answer()).status, status);
     client.leave();
   }
-});
-
-const SHARED = [
-  ['cache-control', 'no-store'],
-  ['x-content-type-options', 'nosniff'],
-] as const;
-
-function assertCommonHeaders(answer: RawAnswer, what: string): void {
-  for (const [name, value] of SHARED)
-    assert.equal(answer.headers.get(name), value, `${what}: ${name}`);
-  assert.ok(answer.headers.get('x-request-id'), `${what}: x-request-id`);
-  for (const name of ['server', 'x-powered-by'])
-    assert.ok(!answer.headers.has(name), `${what}: ${name}`);
-  if (answer.status === 204) return;
-  assert.equal(
-    answer.headers.get('content-security-policy'),
-    "default-src 'none'; frame-ancestors 'none'",
-    what,
-  );
-}
-
-test('every reply has the common headers', async () => {
-  const requests = [
-    ...EARLY.map(([, request]) => request),
-    ...['/text', '/bug', '/away'].map((path) => [`GET ${path} HTTP/1.1`, HOST]),
-  ];
-  for (const request of requests) {
-    const answer = await exchange(url, request);
-    assertCommonHeaders(answer, request.join(' '));
-    if (answer.status !== 204 && request[0] !== 'GET /text HTTP/1.1')
-      assert.equal(answer.headers.get('content-type'), 'application/json; charset=utf-8');
-  }
-  assertCommonHeaders(await exchange(url, ['garbage']), 'garbage');
 });
 
 test('an internal error is reported by its code only', async () => {
@@ -188,19 +140,17 @@ test('an internal error is reported by its code only', async () => {
   }
 });
 
-test('HEAD has the headers of GET and no body', async () => {
-  for (const path of ['/a', '/text', '/none', '/bug', '/list']) {
+test('HEAD has no body, whatever GET has', async () => {
+  for (const path of ['/a', '/none', '/bug', '/list']) {
     const client = await connectTo(url);
-    client.send(headOf([`HEAD ${path} HTTP/1.1`, HOST, 'X-Request-Id: one']));
+    client.send(headOf([`HEAD ${path} HTTP/1.1`, HOST]));
     const head = await client.answer('HEAD');
     // Were there a body, the next answer would not begin where it should.
-    client.send(headOf([`GET ${path} HTTP/1.1`, HOST, 'X-Request-Id: one', 'Connection: close']));
+    client.send(headOf([`GET ${path} HTTP/1.1`, HOST]));
     const full = await client.answer();
-    const comparable = ({ headers, status }: RawAnswer) =>
-      [...headers, ['status', String(status)]].filter(
-        ([name = '']) => !['date', 'connection', 'keep-alive', 'transfer-encoding'].includes(name),
-      );
-    assert.deepEqual(comparable(head), comparable(full), path);
+    const lengths = [head, full].map(({ headers }) => headers.get('content-length'));
+    assert.deepEqual([head.status, lengths[0]], [full.status, lengths[1]], path);
+    client.leave();
   }
 });
 
@@ -211,25 +161,17 @@ test('OPTIONS * returns the methods of the server', async () => {
   assert.equal((await exchange(url, ['OPTIONS * HTTP/1.1'])).status, 400, 'without Host');
 });
 
-const KEPT = ['a', 'A.b_c-9', 'x'.repeat(128)];
-const REPLACED = ['', 'x'.repeat(129), 'a b', 'a/b', '<script>', 'ä', 'a,b', '{"a":1}', '%41'];
-
 test('a valid X-Request-Id is kept, any other is replaced by a UUID', async () => {
-  const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
-  for (const given of [...KEPT, ...REPLACED]) {
-    const answer = await exchange(url, ['GET /none HTTP/1.1', HOST, `X-Request-Id: ${given}`]);
-    const id = answer.headers.get('x-request-id') ?? '';
-    if (KEPT.includes(given)) assert.equal(id, given);
-    else assert.match(id, uuid, `for ${given}`);
-    assert.equal(answer.json._meta.request_id, id);
-  }
-  const twice = await exchange(url, [
-    'GET /none HTTP/1.1',
-    HOST,
-    'X-Request-Id: a',
-    'X-Request-Id: b',
-  ]);
-  assert.match(twice.headers.get('x-request-id') ?? '', uuid);
+  const idOf = async (...given: readonly string[]) => {
+    const lines = given.map((id) => `X-Request-Id: ${id}`);
+    const { headers, json } = await exchange(url, ['GET /none HTTP/1.1', HOST, ...lines]);
+    assert.equal(headers.get('x-request-id'), json._meta.request_id);
+    return String(json._meta.request_id);
+  };
+  for (const id of ['a', 'A.b_c-9', 'x'.repeat(128)]) assert.equal(await idOf(id), id);
+  const wrong = ['', 'x'.repeat(129), 'a b', 'a/b', '<script>', 'ä', 'a,b', '%41'];
+  for (const given of [...wrong.map((id) => [id]), ['a', 'b']])
+    assert.match(await idOf(...given), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/, given.join());
 });
 
 test('HTTP/1.0 gets a reply, and the connection is closed', async () => {
@@ -237,18 +179,4 @@ test('HTTP/1.0 gets a reply, and the connection is closed', async () => {
   client.send(headOf(['GET /a HTTP/1.0']));
   assert.equal((await client.answer()).json, 'a');
   assert.equal(await client.closed(), '');
-});
-
-test('200 concurrent connections all get a reply', async () => {
-  const clients = await Promise.all(Array.from({ length: 200 }, () => connectTo(url)));
-  for (const client of clients)
-    client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(BODY.length)]), BODY);
-  const answers = await Promise.all(clients.map((client) => client.answer()));
-  assert.deepEqual(
-    new Set(answers.map(({ status, json }) => `${status} ${json}`)),
-    new Set(['200 posted']),
-  );
-  assert.equal(new Set(answers.map(({ headers }) => headers.get('x-request-id'))).size, 200);
-  for (const client of clients) client.leave();
-  await until(() => inFlight() === 0, 'the end of every exchange');
 });
