@@ -7,6 +7,7 @@ import { sha256 } from '../../src/platform/crypto/token.ts';
 import { CHEAP, PASSWORD } from './users.ts';
 
 export interface Person {
+  readonly username: string;
   readonly user_id: string;
   readonly session_id: string;
   readonly key_id: string;
@@ -41,5 +42,5 @@ export async function storeUser(sql: Sql, isAdministrator = false): Promise<Pers
     )
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id)
     select ${ids.key_id}, ${sha256(key)}, ${key.slice(0, 12)}, '', id from made`;
-  return { ...ids, session, key };
+  return { username, ...ids, session, key };
 }

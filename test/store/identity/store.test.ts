@@ -5,26 +5,30 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { migrate } from '../../../src/platform/db/schema.ts';
-import { Duplicate } from '../../../src/platform/db/errors.ts';
-import { SCHEMA } from '../../../src/identity/migrations.ts';
-import type { Account, User } from '../../../src/identity/model.ts';
+import { connect } from '../../../scripts/postgres.ts';
+import { createTotpKey } from '../../../src/identity/factors/codes.ts';
+import type { Account } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
+import { replaceHash } from '../../../src/identity/store/hashes.ts';
+import { eachUser, listUsers } from '../../../src/identity/store/lists.ts';
 import {
   logOutSession,
   revokeSession,
   revokeSessions,
 } from '../../../src/identity/store/session-ends.ts';
 import * as store from '../../../src/identity/store/sessions.ts';
+import { addTotp } from '../../../src/identity/store/signin/factors.ts';
 import { findAccount, findUser, insertUser } from '../../../src/identity/store/users.ts';
-import { replaceHash } from '../../../src/identity/store/hashes.ts';
 import { createSessionToken } from '../../../src/identity/token.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-await migrate(database, SCHEMA);
+const other = connect(url);
+after(() => other.end());
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
 const hexDigest = (text: string) => createHash('sha256').update(text).digest('hex');
@@ -34,11 +38,7 @@ beforeEach(async () => {
   await sql`delete from identity.sessions`;
 });
 
-async function account(key: string): Promise<Account> {
-  const found = await findAccount(database, key);
-  assert.ok(found);
-  return found;
-}
+const account = async (key: string) => (await findAccount(database, key)) ?? assert.fail(key);
 
 const LIMIT = { key: randomBytes(32), mode: 'window', attempts: 2, seconds: 60 } as const;
 /** @returns the new session, or null if the account has changed */
@@ -53,44 +53,27 @@ async function insertSession(user: Account, methods = 'password') {
   );
   return isInserted ? session : null;
 }
-
-async function openSession(username = 'user-one') {
-  return (await insertSession(await account(username))) ?? assert.fail(username);
-}
-
-type UserInput = Parameters<typeof insertUser>[2];
-const newUser = (username: string, email = `${username}@example.org`): UserInput => ({
-  username,
-  email,
-  first_name: '',
-  last_name: '',
-  password_hash: null,
-  password_generated: false,
-  enabled: true,
-  verified: false,
-  super_admin: false,
-  groups: [],
-});
-const insert = (user: UserInput): Promise<User> =>
-  database.transaction((connection) => insertUser(connection, COMMAND_LINE, user));
-const refusedBy = (constraint: string) => (error: unknown) =>
-  error instanceof Duplicate && error.constraint === constraint;
+const openSession = async (username = 'user-one') =>
+  (await insertSession(await account(username))) ?? assert.fail(username);
 
 test('a taken name or address is rejected by its index, and free after deletion', async () => {
-  const first = await insert(newUser('taken'));
-  const before = await sql`select count(*)::int as lines from identity.audit`;
-  await assert.rejects(
-    insert(newUser('taken', 'other@example.org')),
-    refusedBy('users_username_key'),
-  );
-  await assert.rejects(insert(newUser('other', 'taken@example.org')), refusedBy('users_email_key'));
-  assert.deepEqual(
-    await sql`select count(*)::int as lines from identity.audit`,
-    before,
-    'what was not done is not in the trail',
-  );
+  const insert = (username: string, email = `${username}@example.org`) => {
+    const names = { username, email, first_name: '', last_name: '', groups: [] };
+    const password = { password_hash: null, password_generated: false };
+    const state = { enabled: true, verified: false, super_admin: false };
+    return database.transaction((connection) =>
+      insertUser(connection, COMMAND_LINE, { ...names, ...password, ...state }),
+    );
+  };
+  const first = await insert('taken');
+  const trail = async () => (await sql`select from identity.audit`).length;
+  const before = await trail();
+  const byName = insert('taken', 'other@example.org');
+  await assert.rejects(byName, { constraint: 'users_username_key' });
+  await assert.rejects(insert('other', 'taken@example.org'), { constraint: 'users_email_key' });
+  assert.equal(await trail(), before, 'what was not done is not in the trail');
   await sql`update identity.users set deleted_at = now() where id = ${first.id}`;
-  const second = await insert(newUser('taken'));
+  const second = await insert('taken');
   assert.equal((await account('taken')).id, second.id);
   assert.equal(await findUser(database, first.id), null);
   assert.equal((await findUser(database, second.id))?.username, 'taken');
@@ -98,8 +81,8 @@ test('a taken name or address is rejected by its index, and free after deletion'
 
 test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
   const { id, token } = await openSession();
-  const [row] = await sql`select token_digest, sessions::text as everything from identity.sessions
-      where id = ${id}`;
+  const [row] = await sql`
+    select token_digest, sessions::text as everything from identity.sessions where id = ${id}`;
   assert.deepEqual(row?.token_digest, Buffer.from(hexDigest(token), 'hex'));
   assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
   assert.notEqual(id, token.slice('session:'.length));
@@ -107,27 +90,25 @@ test('a session is stored under the SHA-256 of its token, and the token nowhere'
   assert.equal(await store.findSessionByToken(sessions, hexDigest(createSessionToken())), null);
 });
 
-const changes = {
-  disabled: sql`enabled = false`,
-  deleted: sql`deleted_at = now()`,
-  'given another password': sql`password_hash = 'another'`,
-  'given a second factor': sql`second_factor = true`,
-  'changed in anything else': sql`updated_at = updated_at + interval '1 second'`,
-};
-
-for (const [what, change] of Object.entries(changes)) {
+for (const [what, change] of [
+  ['disabled', sql`enabled = false`],
+  ['deleted', sql`deleted_at = now()`],
+  ['given another password', sql`password_hash = 'another'`],
+  ['given a second factor', sql`second_factor = true`],
+  ['changed in anything else', sql`updated_at = updated_at + interval '1 second'`],
+] as const) {
   test(`a user who is ${what} after the password check gets no session`, async () => {
     const username = `user-${what.replaceAll(' ', '-')}`;
     const id = await addUser(database, username);
     const checked = await account(username);
     await sql`update identity.users set ${change} where id = ${id}`;
     const about = () => sql`
-      select event from identity.audit where user_id = ${id} union all select encode(key, 'hex')
-        from identity.throttles`;
-    const trail = await about();
+      select event from identity.audit where user_id = ${id}
+      union all select encode(key, 'hex') from identity.throttles`;
+    const before = await about();
     assert.equal(await insertSession(checked), null);
     assert.deepEqual([...(await sql`select id from identity.sessions`)], []);
-    assert.deepEqual(await about(), trail, 'nothing in the trail, and no failures cleared');
+    assert.deepEqual(await about(), before, 'nothing in the trail, and no failures cleared');
   });
 }
 
@@ -147,71 +128,55 @@ test('the sign-in before is that of another session of the user, unless it is de
   await openSession('user-two');
   const caller = await store.findCallerByToken(sessions, hexDigest(token));
   assert.ok(caller);
-  assert.equal(await store.findEarlierSignIn(database, caller), null);
+  const earlier = () => store.findEarlierSignIn(database, caller);
+  assert.equal(await earlier(), null);
   const { id } = await openSession();
-  await sql`update identity.sessions set created_at = '2020-01-01T00:00:00Z' where id = ${id}`;
   const then = new Date('2020-01-01T00:00:00Z');
-  assert.deepEqual(await store.findEarlierSignIn(database, caller), then);
+  await sql`update identity.sessions set created_at = ${then} where id = ${id}`;
+  assert.deepEqual(await earlier(), then);
   await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
-  assert.equal(await store.findEarlierSignIn(database, caller), null);
+  assert.equal(await earlier(), null);
 });
 
 test('a hash is replaced only where the password has not been changed meanwhile', async () => {
   const id = await addUser(database, 'user-rehash');
-  const before = (await account('user-rehash')).password_hash ?? '';
+  const hash = async () => (await account('user-rehash')).password_hash;
+  const before = (await hash()) ?? '';
   await replaceHash(database, id, 'not the one that is there', 'new');
-  assert.equal((await account('user-rehash')).password_hash, before);
+  assert.equal(await hash(), before);
   await replaceHash(database, id, before, 'new');
-  assert.equal((await account('user-rehash')).password_hash, 'new');
+  assert.equal(await hash(), 'new');
 });
 
-test('sessions of the same moment are listed in one fixed order', async (t) => {
+test('sessions of the same moment are listed in one fixed order, and all are counted', async (t) => {
   for (let count = 0; count < 6; count += 1) await openSession();
+  await openSession('user-two');
   await sql`update identity.sessions set created_at = '2020-01-01'`;
   // Without the index, which has the order in it, only the statement itself can put the rows in
   // order.
-  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_indexscan = off`);
-  await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set enable_bitmapscan = off`);
+  for (const name of ['enable_indexscan', 'enable_bitmapscan'])
+    await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = off`);
   const unindexed = { database: openIdentity(t, url), idleSeconds: 0 };
-  const page = async (number: number, limit: number) =>
-    (await store.listSessions(unindexed, { page: number, limit }, one, null)).rows.map(
-      ({ id }) => id,
-    );
-  const whole = await page(1, 10);
-  assert.equal(whole.length, 6);
-  assert.deepEqual(whole, [...whole].sort().reverse());
-  for (const limit of [1, 2, 4]) {
-    const pages: string[] = [];
-    for (let number = 1; number <= Math.ceil(6 / limit); number += 1)
-      pages.push(...(await page(number, limit)));
-    assert.deepEqual(pages, whole, `${limit} at a time`);
-  }
-});
-
-test('the total equals the number of listed sessions, for all users and for each user', async () => {
-  await openSession();
-  await openSession('user-two');
+  const listed = async (userId: string | null, page = 1, limit = 10) => {
+    const { rows, total } = await store.listSessions(unindexed, { page, limit }, userId, null);
+    return { ids: rows.map(({ id }) => id), total };
+  };
+  const { ids: whole } = await listed(one);
+  assert.deepEqual(whole, whole.toSorted().reverse());
+  const pages = [await listed(one, 1, 4), await listed(one, 2, 4)];
+  assert.deepEqual(
+    pages.flatMap(({ ids }) => ids),
+    whole,
+  );
   for (const [userId, expected] of [
-    [null, 2],
-    [one, 1],
+    [null, 7],
+    [one, 6],
     [two, 1],
     [randomUUID(), 0],
   ] as const) {
-    const { rows, total } = await store.listSessions(
-      sessions,
-      { page: 1, limit: 10 },
-      userId,
-      null,
-    );
-    assert.deepEqual([rows.length, total], [expected, expected]);
+    const { ids, total } = await listed(userId);
+    assert.deepEqual([ids.length, total], [expected, expected]);
   }
-});
-
-test("an ended session has expired by the database's clock, at the very moment", async () => {
-  const { id, token } = await openSession();
-  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, false);
-  await sql`update identity.sessions set expires_at = now() where id = ${id}`;
-  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.expired, true);
 });
 
 test('a check of a token and its session agree on whether it has ended, for every set of ends', async (t) => {
@@ -233,14 +198,15 @@ test('a check of a token and its session agree on whether it has ended, for ever
   });
   for (let chosen = 0; chosen < 2 ** ENDS.length; chosen += 1) {
     const has = (end: (typeof ENDS)[number]) => (chosen & (1 << ENDS.indexOf(end))) !== 0;
+    // At the very moment.
     await sql`
       update identity.sessions set revoked = ${has('revoked')}, logged_out = ${has('logged out')},
-        expires_at = now() + make_interval(mins => ${has('expired') ? -1 : 60}),
-          last_seen_at = now() - make_interval(secs => ${has('idle') ? 61 : 0})
+        expires_at = now() + make_interval(mins => ${has('expired') ? 0 : 60}),
+        last_seen_at = now() - make_interval(secs => ${has('idle') ? 61 : 0})
       where id = ${id}`;
     await sql`
-      update identity.users u set sessions_end_at = case when ${has('all of the user')} then
-        s.created_at end
+      update identity.users u
+      set sessions_end_at = case when ${has('all of the user')} then s.created_at end
       from identity.sessions s where s.id = ${id} and u.id = s.user_id`;
     const ofAll = has('all') ? -30 : null;
     const minutes = has('all, by a clock that was ahead') ? 120 : ofAll;
@@ -269,17 +235,79 @@ test('the owner of a session is found by its id, unless it is deleted or unknown
 test('revoking all sessions of a user counts the open ones and touches no row', async () => {
   const loggedOut = await openSession();
   const expired = await openSession();
-  await openSession();
-  await openSession();
-  const foreign = await openSession('user-two');
+  for (const name of ['user-one', 'user-one', 'user-two']) await openSession(name);
   await logOutSession(database, COMMAND_LINE, loggedOut.id);
   await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
-  const untouched = () =>
-    sql`select * from identity.sessions where id in (${loggedOut.id}, ${expired.id}, ${foreign.id})
-      order by id`;
-  const before = await untouched();
+  const rows = async () => [...(await sql`select * from identity.sessions order by id`)];
+  const before = await rows();
   assert.equal(await revokeSessions(database, COMMAND_LINE, one), 2);
-  assert.deepEqual([...(await untouched())], [...before]);
   assert.equal(await revokeSessions(database, COMMAND_LINE, one), 0);
   assert.equal(await revokeSessions(database, COMMAND_LINE, null), 1);
+  assert.deepEqual(await rows(), before);
+});
+
+for (const [what, change] of [
+  ['', null],
+  ['once it has a second factor', sql`second_factor = true`],
+  ['after the password has changed', sql`updated_at = now() + interval '1 s'`],
+] as const) {
+  test(`the password alone sets up ${change ? 'no' : 'an'} app for an account ${what}`, async () => {
+    const user = await addUser(database, `app-${what.length}`);
+    // As a sign-in by password alone sets up the first app: without a caller.
+    const enrol = async () => {
+      const checkedAt = (await findUser(database, user))?.updated_at ?? assert.fail();
+      const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
+      return addTotp(database, COMMAND_LINE, sealSecret(key, 'c2VjcmV0', user), 1, checkedAt);
+    };
+    let enrolment: ReturnType<typeof enrol> | undefined;
+    await other.begin(async (held) => {
+      if (!change) return;
+      await held`update identity.users set ${change} where id = ${user}`;
+      enrolment = enrol();
+      await untilLocked(sql, 1);
+    });
+    assert.equal((await (enrolment ?? enrol())) === null, change !== null);
+    const apps = await sql`select from identity.totp where user_id = ${user}`;
+    assert.equal(apps.length, change ? 0 : 1);
+  });
+}
+
+async function allUsers(): Promise<string[]> {
+  const names: string[] = [];
+  for await (const batch of eachUser(database, {}))
+    names.push(...batch.map(({ username }) => username));
+  return names;
+}
+
+test('users are listed oldest first, without the deleted, whole or by the page', async () => {
+  await sql`truncate identity.users cascade`;
+  for (const name of ['third', 'first', 'gone', 'second']) await addUser(database, name);
+  await sql`update identity.users set
+    created_at = now() - interval '1 day' * array_position('{third,second,first,gone}', username),
+    deleted_at = case when username = 'gone' then now() end`;
+  assert.deepEqual(await allUsers(), ['first', 'second', 'third']);
+  const pages: unknown[] = [];
+  for (const page of [1, 2, 3]) {
+    const { rows, total } = await listUsers(database, { page, limit: 2 });
+    pages.push([total, ...rows.map(({ username }) => username)]);
+  }
+  assert.deepEqual(pages, [[3, 'first', 'second'], [3, 'third'], [3]]);
+});
+
+test('a list of many batches has every user once, even if created at the same moment', async () => {
+  await sql`truncate identity.users cascade`;
+  // Of the same microsecond, and of the same millisecond but not the same microsecond: a clock in
+  // milliseconds would confuse them.
+  await sql`
+    insert into identity.users (id, username, username_key, email, email_key, first_name,
+      last_name, enabled, verified, super_admin, created_at)
+    select gen_random_uuid(), n::text, n::text, n::text, n::text, '', '', true, false, false,
+      timestamptz '2030-01-01T00:00:00Z'
+        + case when n <= 700 then 0 else n end * interval '1 microsecond'
+    from generate_series(1, 1500) as n`;
+  const rows = await sql`select username from identity.users order by created_at, id`;
+  assert.deepEqual(
+    await allUsers(),
+    rows.map(({ username }) => username),
+  );
 });
