@@ -1,180 +1,129 @@
 /** SIGNIN_VERIFY_URL: the share pages and the inbox accept a session of the identity service. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
 import { createServer, request } from 'node:http';
 import { after, test, type TestContext } from 'node:test';
+import { randomToken } from '../../src/platform/crypto/token.ts';
 import { holdTimers, stopClock } from '../support/clock.ts';
-import { createDatabase } from '../support/database.ts';
-import { ADMIN_PASSWORD, ask, AUTH_TOKEN, logIn, startGatehouse } from '../support/gatehouse.ts';
-import { freePorts, listenOn } from '../support/ports.ts';
+import { ADMIN_PASSWORD, ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
+import { listenOn } from '../support/ports.ts';
+import { ORIGIN, startPortal } from '../support/portal.ts';
 import { until } from '../support/until.ts';
 
-const { url: databaseUrl, sql } = await createDatabase();
-const [port = ''] = await freePorts(1);
-const SIGNIN = `http://localhost:${port}`;
-const { url: identity } = await startGatehouse({ after }, ['identity'], databaseUrl, {
-  IDENTITY_PORT: port,
-  SIGNIN_PAGES: 'on',
-  SIGNIN_ORIGIN: SIGNIN,
-  RETURN_ORIGINS: 'http://localhost:1',
-});
-const PAGES = { SHARE_PAGES: 'on', INBOX_PAGE: 'on', INBOX_USERS: 'admin' };
-const pagesWith = (verify: string, more = {}) =>
-  startGatehouse({ after }, ['secrets', 'webhook'], databaseUrl, {
-    ...PAGES,
+const portal = await startPortal({ after }, { COOKIE_DOMAIN: '' });
+const { identity, databaseUrl, sql, admin, call, signIn } = portal;
+const chief = (await signIn('admin', { fields: { password: ADMIN_PASSWORD } })).host;
+const user = await portal.addSignedIn({ username: 'grace' });
+const grace = user.host;
+
+const VERIFY = `${identity}/api/auth/verify`;
+const OWN_PAGE = { 'sec-fetch-site': 'same-origin' };
+/** The pages, and what a browser asks them with a cookie. */
+async function startPages(verify = `${VERIFY}?redirect=401`, more = {}) {
+  const { url, log } = await startGatehouse({ after }, ['secrets', 'webhook'], databaseUrl, {
+    ...{ SHARE_PAGES: 'on', INBOX_PAGE: 'on', INBOX_USERS: 'admin' },
     SIGNIN_VERIFY_URL: verify,
     ...more,
   });
-const VERIFY = `${identity.identity}/api/auth/verify`;
-const { url: pages } = await pagesWith(`${VERIFY}?redirect=401`);
-const OWN_PAGE = { 'sec-fetch-site': 'same-origin' };
-
-async function signIn(username: string, password: string): Promise<string> {
-  const { headers } = await ask('POST', `${identity.identity}/login`, {
-    headers: {
-      host: `localhost:${port}`,
-      origin: SIGNIN,
-      'content-type': 'application/x-www-form-urlencoded',
-    },
-    body: String(new URLSearchParams({ username, password, return_to: '' })),
-  });
-  const cookies = headers.getSetCookie().map((cookie) => cookie.split(';')[0]);
-  return cookies.find((cookie) => cookie?.startsWith('__Host-gatehouse=')) ?? '';
+  const getter =
+    (address: string) =>
+    (cookie: string, headers: Readonly<Record<string, string>> = OWN_PAGE) =>
+      ask('GET', address, { headers: { cookie, ...headers } });
+  const options = getter(`${url.secrets}/api/store/options`);
+  const delivery = getter(`${url.webhook}/events/delivery`);
+  return {
+    ...{ url, options, delivery },
+    errors: () => log().filter(({ level }) => level === 'error'),
+    statuses: async (cookie: string) => [
+      (await options(cookie)).status,
+      (await delivery(cookie)).status,
+    ],
+  };
 }
-const admin = await signIn('admin', ADMIN_PASSWORD);
-const PASSWORD = 'a long password of a test';
-await ask('POST', `${identity.identity}/api/user/`, {
-  bearer: await logIn(identity.identity, 'admin', ADMIN_PASSWORD),
-  body: {
-    username: 'grace',
-    email: 'grace@example.org',
-    first_name: '',
-    last_name: '',
-    password: PASSWORD,
-    super_admin: false,
-    verified: true,
-    enabled: true,
-  },
-});
-const grace = await signIn('grace', PASSWORD);
-
-const options = (url: string, cookie: string, headers: Record<string, string> = OWN_PAGE) =>
-  ask('GET', `${url}/api/store/options`, { headers: { cookie, ...headers } });
-const delivery = (url: string, cookie: string, headers: Record<string, string> = OWN_PAGE) =>
-  ask('GET', `${url}/events/delivery`, { headers: { cookie, ...headers } });
+const pages = await startPages();
+const { options, delivery } = pages;
 
 test('a session opens the share pages for every user, the inbox for INBOX_USERS', async () => {
-  for (const [cookie, user] of [
-    [admin, 'admin'],
-    [grace, 'grace'],
+  for (const [cookie, name, inbox] of [
+    [chief, 'admin', 200],
+    [grace, 'grace', 401],
   ] as const) {
-    const { status, json } = await options(pages.secrets, cookie);
-    assert.deepEqual([status, json.caller], [200, { role: 'sender', user }]);
+    assert.deepEqual((await options(cookie)).json.caller, { role: 'sender', user: name });
+    assert.equal((await delivery(cookie)).status, inbox);
   }
-  const opened = await delivery(pages.webhook, admin);
-  assert.deepEqual([opened.status, opened.json.user], [200, 'admin']);
-  assert.equal((await delivery(pages.webhook, grace)).status, 401);
-  const paused = await ask('POST', `${pages.webhook}/events/pause`, {
-    headers: { cookie: admin, ...OWN_PAGE },
-  });
-  assert.deepEqual([paused.status, paused.json.paused_by], [200, 'user:admin']);
-  await ask('POST', `${pages.webhook}/events/resume`, {
-    headers: { cookie: admin, ...OWN_PAGE },
-  });
+  assert.equal((await delivery(chief)).json.user, 'admin');
+  const headers = { cookie: chief, ...OWN_PAGE };
+  const paused = await ask('POST', `${pages.url.webhook}/events/pause`, { headers });
+  assert.deepEqual(paused.json.paused_by, 'user:admin');
+  await ask('POST', `${pages.url.webhook}/events/resume`, { headers });
 });
 
 test('without a session, the reply names the sign-in page', async () => {
-  for (const cookie of ['', '__Host-gatehouse=wrong', 'session=x']) {
-    for (const { status, headers } of [
-      await options(pages.secrets, cookie),
-      await delivery(pages.webhook, cookie),
-    ]) {
-      assert.equal(status, 401, cookie);
-      assert.equal(headers.get('location'), `${SIGNIN}/login`, cookie);
-    }
-  }
+  for (const cookie of ['', '__Host-gatehouse=wrong', 'session=x'])
+    for (const { status, headers } of [await options(cookie), await delivery(cookie)])
+      assert.deepEqual([status, headers.get('location')], [401, `${ORIGIN}/login`], cookie);
 });
 
 test('a long cookie of another program does not sign a user out', async () => {
   const others = `session=${'x'.repeat(4_000)}; other=${'y'.repeat(4_000)}`;
-  for (const cookie of [`${others}; ${grace}`, `${grace}; ${others}`]) {
-    const { status, json } = await options(pages.secrets, cookie);
-    assert.deepEqual([status, json.caller], [200, { role: 'sender', user: 'grace' }]);
-  }
-  const twice = `${grace}; ${grace}${'x'.repeat(4_000)}`;
-  assert.equal((await options(pages.secrets, twice)).status, 401);
+  for (const cookie of [`${others}; ${grace}`, `${grace}; ${others}`])
+    assert.equal((await options(cookie)).json.caller?.user, 'grace');
+  assert.equal((await options(`${grace}; ${grace}${'x'.repeat(4_000)}`)).status, 401);
 });
 
 test('a request that no page of this host sent is not signed in by a cookie', async () => {
-  for (const headers of [
-    {},
-    { 'sec-fetch-site': 'cross-site' },
-    { 'sec-fetch-site': 'same-site' },
-    { 'sec-fetch-site': 'none' },
-    { origin: SIGNIN },
-  ]) {
-    const { status, headers: received } = await options(pages.secrets, admin, headers);
+  const sites = ['cross-site', 'same-site', 'none'].map((site) => ({ 'sec-fetch-site': site }));
+  for (const headers of [{}, ...sites, { origin: ORIGIN }]) {
+    const { status, headers: received } = await options(chief, headers);
     assert.deepEqual([status, received.get('location')], [401, null], JSON.stringify(headers));
-    assert.equal((await delivery(pages.webhook, admin, headers)).status, 401);
+    assert.equal((await delivery(chief, headers)).status, 401);
   }
 });
 
 test('a token takes precedence over a cookie', async () => {
-  const right = await options(pages.secrets, grace, {
-    ...OWN_PAGE,
-    authorization: `Bearer ${AUTH_TOKEN}`,
-  });
-  assert.deepEqual(right.json.caller, { role: 'operator', user: null });
-  const wrong = await options(pages.secrets, grace, {
-    ...OWN_PAGE,
-    authorization: 'Bearer wrong',
-  });
-  assert.equal(wrong.status, 401);
+  const send = (token: string) => options(grace, { ...OWN_PAGE, authorization: `Bearer ${token}` });
+  assert.deepEqual((await send(AUTH_TOKEN)).json.caller, { role: 'operator', user: null });
+  assert.equal((await send('wrong')).status, 401);
 });
 
 test('a session that ended opens nothing at the next request', async () => {
-  const own = await signIn('grace', PASSWORD);
-  assert.equal((await options(pages.secrets, own)).status, 200);
-  await sql`update identity.sessions set deleted_at = now()
-    where created_at = (select max(created_at) from identity.sessions)`;
-  assert.equal((await options(pages.secrets, own)).status, 401);
+  const { id, host } = await portal.addSignedIn();
+  assert.equal((await options(host)).status, 200);
+  await sql`update identity.sessions set revoked = true where user_id = ${id}`;
+  assert.equal((await options(host)).status, 401);
 });
 
 test('SHARE_USERS and INBOX_USERS admit members of a group, from the next request on', async () => {
   const lists = { SHARE_USERS: 'group:writers', INBOX_USERS: 'group:ops,admin' };
-  const { url } = await pagesWith(`${VERIFY}?redirect=401`, lists);
-  const set = async (groups: readonly string[]) => {
-    const bearer = await logIn(identity.identity, 'admin', ADMIN_PASSWORD);
-    const [row] = await sql`select id from identity.users where username = 'grace'`;
-    const answer = await ask('PATCH', `${identity.identity}/api/user/${row?.id}`, {
-      bearer,
-      body: { groups },
-    });
-    assert.equal(answer.status, 200, answer.text);
-  };
-  const statuses = async () => [
-    (await options(url.secrets, grace)).status,
-    (await delivery(url.webhook, grace)).status,
-  ];
-  assert.deepEqual(await statuses(), [401, 401]);
-  await set(['writers']);
-  assert.deepEqual(await statuses(), [200, 401]);
-  await set(['ops', 'writers']);
-  assert.deepEqual(await statuses(), [200, 200]);
-  await set([]);
-  assert.deepEqual(await statuses(), [401, 401]);
+  const own = await startPages(`${VERIFY}?redirect=401`, lists);
+  for (const [groups, expected] of [
+    [[], [401, 401]],
+    [['writers'], [200, 401]],
+    [
+      ['ops', 'writers'],
+      [200, 200],
+    ],
+    [[], [401, 401]],
+  ] as const) {
+    await call(admin.token, 'PATCH', `/api/user/${user.id}`, { groups });
+    assert.deepEqual(await own.statuses(grace), expected);
+  }
 });
 
 test('a rule of the address applies', async () => {
-  const { url } = await pagesWith(`${VERIFY}?redirect=401&require=super_admin`);
-  assert.equal((await options(url.secrets, admin)).status, 200);
-  assert.equal((await options(url.secrets, grace)).status, 401);
+  const own = await startPages(`${VERIFY}?redirect=401&require=super_admin`);
+  assert.deepEqual(
+    [await own.statuses(chief), await own.statuses(grace)],
+    [
+      [200, 200],
+      [401, 401],
+    ],
+  );
 });
 
 test('SHARE_ANYONE admits who is not signed in, and names who is', async () => {
-  const { url } = await pagesWith(`${VERIFY}?redirect=401`, { SHARE_ANYONE: 'on' });
-  assert.equal((await options(url.secrets, '')).json.caller.role, 'anyone');
-  assert.equal((await options(url.secrets, grace)).json.caller.user, 'grace');
+  const own = await startPages(`${VERIFY}?redirect=401`, { SHARE_ANYONE: 'on' });
+  assert.equal((await own.options('')).json.caller.role, 'anyone');
+  assert.equal((await own.options(grace)).json.caller.user, 'grace');
 });
 
 /** How long the pages wait for the sign-in service. */
@@ -186,29 +135,30 @@ test('an identity service that is down, slow or wrong opens nothing: 503', async
   const silent = createServer(() => {
     givenUp += endWaits();
   });
-  const port = await listenOn(t, silent);
   for (const verify of [
-    `http://127.0.0.1:${port}/api/auth/verify`,
+    `http://127.0.0.1:${await listenOn(t, silent)}/api/auth/verify`,
     'http://127.0.0.1:1/api/auth/verify',
     `${VERIFY}?redirect=wrong`,
-    `${identity.identity}/no-such-path`,
+    `${identity}/no-such-path`,
   ]) {
-    const { url } = await pagesWith(verify);
-    const replies = await Promise.all([options(url.secrets, admin), delivery(url.webhook, admin)]);
-    for (const { status, json, headers } of replies) {
+    const own = await startPages(verify);
+    for (const { status, json, headers } of await Promise.all([
+      own.options(chief),
+      own.delivery(chief),
+    ])) {
       assert.equal(status, 503, verify);
       assert.match(json.error.message, /sign-in service is unavailable/, verify);
       assert.ok(Number(headers.get('retry-after')) > 0);
     }
     // Tokens work without it.
-    const bearer = await options(url.secrets, '', { authorization: `Bearer ${AUTH_TOKEN}` });
+    const bearer = await own.options('', { authorization: `Bearer ${AUTH_TOKEN}` });
     assert.equal(bearer.status, 200, verify);
   }
   assert.equal(givenUp, 2, 'both questions to the slow one were given up');
 });
 
 /** A sign-in service that counts what it is asked, and replies when the test says so. */
-async function startVerify(t: TestContext, status = 401, headers: Record<string, string> = {}) {
+async function startVerify(t: TestContext, headers: Record<string, string> = {}) {
   const held: Array<() => void> = [];
   const state = { asked: 0, left: 0, isHolding: false };
   const server = createServer((_request, response) => {
@@ -216,89 +166,81 @@ async function startVerify(t: TestContext, status = 401, headers: Record<string,
     response.on('close', () => {
       if (!response.writableFinished) state.left += 1;
     });
-    const reply = () => response.writeHead(status, headers).end();
+    const reply = () => response.writeHead(401, headers).end();
     if (state.isHolding) held.push(reply);
     else reply();
   });
-  const port = await listenOn(t, server);
   const release = () => {
     state.isHolding = false;
     for (const reply of held.splice(0)) reply();
   };
-  return { state, release, verify: `http://127.0.0.1:${port}/verify` };
+  return { state, release, verify: `http://127.0.0.1:${await listenOn(t, server)}/verify` };
 }
-const guess = () => `__Host-gatehouse=${randomBytes(32).toString('base64url')}`;
+const guess = () => `__Host-gatehouse=${randomToken()}`;
 
 test('visitors without a session cookie cost the sign-in service one request', async (t) => {
-  const { state, verify } = await startVerify(t, 401, { location: `${SIGNIN}/login` });
-  const { url } = await pagesWith(verify);
+  const { state, verify } = await startVerify(t, { location: `${ORIGIN}/login` });
+  const own = await startPages(verify);
   const others = ['', 'a=b', 'session=x', '__Host-gatehouse=x', `x${guess()}`];
   for (const cookie of [...others, ...others]) {
-    const { status, headers } = await options(url.secrets, cookie);
-    assert.deepEqual([status, headers.get('location')], [401, `${SIGNIN}/login`], cookie);
+    const { status, headers } = await own.options(cookie);
+    assert.deepEqual([status, headers.get('location')], [401, `${ORIGIN}/login`], cookie);
   }
   assert.equal(state.asked, 1);
-  for (const cookie of [guess(), guess()]) await options(url.secrets, cookie);
+  for (const cookie of [guess(), guess()]) await own.options(cookie);
   assert.equal(state.asked, 3, 'each cookie that may be of a session is checked');
 });
 
 test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an error', async (t) => {
   stopClock(t);
-  const { url, log } = await pagesWith(`${VERIFY}?redirect=401`);
-  for (const ask of [() => options(url.secrets, guess()), () => delivery(url.webhook, guess())]) {
-    let answer = await ask();
+  const own = await startPages();
+  for (const look of [own.options, own.delivery]) {
+    let answer = await look(guess());
     for (let sent = 1; answer.status === 401; sent += 1) {
       assert.ok(sent < 1_000, 'a thousand wrong cookies were checked');
-      answer = await ask();
+      answer = await look(guess());
     }
     assert.deepEqual([answer.status, answer.json.error.code], [429, 'too_many_requests']);
     assert.ok(Number(answer.headers.get('retry-after')) >= 1);
   }
-  assert.equal((await options(url.secrets, admin)).status, 200, 'a session is not concerned');
-  assert.deepEqual(
-    log().filter(({ level }) => level === 'error'),
-    [],
-  );
+  assert.equal((await own.options(chief)).status, 200, 'a session is not concerned');
+  assert.deepEqual(own.errors(), []);
 });
 
 test('one network waits for 16 replies of the sign-in service, the others for theirs', async (t) => {
   holdTimers(t, VERIFY_MS);
   const { state, release, verify } = await startVerify(t);
   state.isHolding = true;
-  const { url } = await pagesWith(verify, { TRUSTED_PROXIES: '127.0.0.1' });
-  const from = (address: string) =>
-    options(url.secrets, guess(), { ...OWN_PAGE, 'x-forwarded-for': address });
-  const waiting = Array.from({ length: 16 }, () => from('192.0.2.1'));
+  const own = await startPages(verify, { TRUSTED_PROXIES: '127.0.0.1' });
+  const from = (network: number) =>
+    own.options(guess(), { ...OWN_PAGE, 'x-forwarded-for': `192.0.2.${network}` });
+  const sixteenFrom = (network: number) => Array.from({ length: 16 }, () => from(network));
+  const waiting = sixteenFrom(1);
   await until(() => state.asked === 16, 'sixteen are asked');
-  const refused = await from('192.0.2.1');
+  const refused = await from(1);
   assert.deepEqual([refused.status, refused.json.error.code], [503, 'overloaded']);
-  for (let network = 2; network <= 4; network += 1)
-    waiting.push(...Array.from({ length: 16 }, () => from(`192.0.2.${network}`)));
+  waiting.push(...[2, 3, 4].flatMap(sixteenFrom));
   await until(() => state.asked === 64, 'sixty-four are asked');
-  assert.equal((await from('192.0.2.5')).status, 503);
+  assert.equal((await from(5)).status, 503);
   release();
   for (const answer of await Promise.all(waiting)) assert.equal(answer.status, 401);
-  assert.equal((await from('192.0.2.1')).status, 401, 'the slots are free again');
+  assert.equal((await from(1)).status, 401, 'the slots are free again');
 });
 
 test('a visitor who leaves ends the request to the sign-in service, without a log line', async (t) => {
   const { state, verify } = await startVerify(t);
   state.isHolding = true;
-  const { url, log } = await pagesWith(verify);
-  const asked = request(`${url.secrets}/api/store/options`, {
-    headers: { cookie: guess(), ...OWN_PAGE },
-  });
+  const own = await startPages(verify);
+  const headers = { cookie: guess(), ...OWN_PAGE };
+  const asked = request(`${own.url.secrets}/api/store/options`, { headers });
   asked.on('error', () => {});
   asked.end();
   await until(() => state.asked === 1, 'it is asked');
   asked.destroy();
   await until(() => state.left === 1, 'the request has ended');
   state.isHolding = false;
-  assert.equal((await options(url.secrets, guess())).status, 401);
-  assert.deepEqual(
-    log().filter(({ level }) => level === 'error'),
-    [],
-  );
+  assert.equal((await own.options(guess())).status, 401);
+  assert.deepEqual(own.errors(), []);
 });
 
 test('INBOX_USERS needs a source of users', async () => {
@@ -306,7 +248,6 @@ test('INBOX_USERS needs a source of users', async () => {
     startGatehouse({ after }, ['webhook'], databaseUrl, { INBOX_USERS: 'admin' }),
     /INBOX_USERS requires TRUSTED_USER_HEADER or SIGNIN_VERIFY_URL\./,
   );
-  for (const address of ['identity:3000', 'http://identity', 'ftp://identity/x', 'http://a@b/c']) {
-    await assert.rejects(pagesWith(address), /SIGNIN_VERIFY_URL must be/, address);
-  }
+  for (const address of ['identity:3000', 'http://identity', 'ftp://identity/x', 'http://a@b/c'])
+    await assert.rejects(startPages(address), /SIGNIN_VERIFY_URL must be/, address);
 });
