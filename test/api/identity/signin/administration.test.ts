@@ -179,14 +179,6 @@ test('a key without a user is made, shown and revoked on a page, with the keys t
     assert.equal((await call(key, 'GET', '/api/auth/verify')).status, 401);
 });
 
-test('the page of an own account offers nothing that another administrator must do', async () => {
-  const own = await addSignedIn({ super_admin: true });
-  const path = `/account/users/${own.id}`;
-  const offers = /<section class="card" >\s*<h2>(?:Reset link|Password)<|\/secure"/g;
-  assert.equal((await show(path)).text.match(offers)?.length, 3);
-  assert.equal((await show(path, own.host)).text.match(offers), null);
-});
-
 test('a notice is escaped, and one that is given twice is not shown', async () => {
   const notice = Buffer.from('<b>x').toString('base64url');
   const cookie = `${chief.host}; __Host-gatehouse-notice=${notice}`;

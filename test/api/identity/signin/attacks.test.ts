@@ -8,21 +8,13 @@ import type { TransactionSql } from 'postgres';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { untilLocked } from '../../../support/connections.ts';
 import { ALONE, factorsOf, secretOn } from '../../../support/factors.ts';
-import {
-  domainOf,
-  hostOf,
-  OWN,
-  type Page,
-  pendingOf,
-  startPortal,
-} from '../../../support/portal.ts';
-import { PASSWORD } from '../../../support/users.ts';
+import { domainOf, hostOf, type Page, pendingOf, startPortal } from '../../../support/portal.ts';
 
 const portal = await startPortal({ after });
 const { sql, add, addSignedIn, show, post, signIn, enterPassword, choosePassword } = portal;
 const factors = factorsOf(portal);
-const { events, rowsOf, makeTemporary, codeNow, freshCode, startTotp, confirmTotp } = factors;
-const { enrol, addEnrolled, start, enter, register, newBrowser, options, answer, send } = factors;
+const { rowsOf, makeTemporary, codeNow, freshCode, startTotp, confirmTotp } = factors;
+const { addEnrolled, start, enter, register, newBrowser, options, answer, send } = factors;
 
 const statusOf = async (path: string, cookie: string) => (await show(path, cookie)).status;
 const methodsOf = async (domain: string) =>
@@ -93,17 +85,6 @@ test('the row of an app does not open in the row of another user', async () => {
   assert.notEqual(page.status, 200);
 });
 
-test('a session by the password alone is no proof once the account has a second factor', async () => {
-  const { id, username, host: old } = await addSignedIn();
-  const { host, domain } = await enrol(username);
-  assert.equal(await statusOf('/account/factors', host), 200, 'it has just used the factor');
-  assert.equal(await methodsOf(domain), 'password, totp');
-  assert.equal(await statusOf('/account/factors', old), 303);
-  for (const path of ['/account/factors/remove', '/account/recovery'])
-    assert.equal((await post(path, old)).status, 303, path);
-  assert.equal(await events(id, 'factor.removed'), 0);
-});
-
 for (const kind of ['totp', 'passkey']) {
   test(`a session that adds a first ${kind} gets new tokens, says so, and stays the same session`, async () => {
     const { id, host: before } = await addSignedIn();
@@ -130,18 +111,6 @@ test('a factor that was not added leaves the tokens as they are', async () => {
   ])
     assert.deepEqual([page.status, page.cookies], [401, []]);
   assert.equal(await statusOf('/account', host), 200);
-});
-
-test('a change of the password keeps how and when the session was proved', async () => {
-  const { host, id } = await addEnrolled();
-  await sql`update identity.sessions set authenticated_at = now() - interval '11 minutes'
-    where user_id = ${id}`;
-  const fields = { current_password: PASSWORD, new_password: OWN };
-  const changed = await post('/account/password', host, fields);
-  const domain = domainOf(changed);
-  assert.equal(await statusOf('/api/auth/verify?require=second_factor', domain), 200);
-  assert.equal(await statusOf('/api/auth/verify?max_age=600', domain), 401);
-  assert.equal(await statusOf('/account/factors', hostOf(changed)), 303);
 });
 
 test('a pending sign-in takes its own step only: the factor first, then a generated password', async () => {

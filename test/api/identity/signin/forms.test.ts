@@ -201,8 +201,3 @@ test('a password that is chosen for one account is not set for another', async (
   assert.equal(await events(bob.id, 'password.changed'), 0);
   assert.match((await enterPassword(bob.username)).text, /Choose a password/);
 });
-
-test('a page that was made before the account was named there still works', async () => {
-  const fields = { first_name: 'Grace', last_name: '' };
-  assert.equal((await post('/account/name', administrator.host, fields)).status, 303);
-});

@@ -42,18 +42,6 @@ const SESSIONS: Readonly<Record<string, (id: string) => PromiseLike<unknown>>> =
   'with a temporary password': makeTemporary,
 };
 
-for (const [index, [what, happen]] of Object.entries(SESSIONS).entries()) {
-  test(`with a session ${what}, an ordinary user makes a key and changes the password or not`, async () => {
-    const { id, token } = await enter();
-    await happen(id);
-    const isAlone = what.includes('alone');
-    assert.equal((await call(token, 'POST', '/api/key/', {})).status, [201, 401, 401, 403][index]);
-    assert.equal((await changePassword(token)).status, isAlone ? 401 : 200);
-    const renamed = await call(token, 'PATCH', `/api/user/${id}`, { first_name: 'Ada' });
-    assert.equal(renamed.status, isAlone ? 200 : 401, 'the old token, and what is harmless');
-  });
-}
-
 test('a change of the password is no new proof, and no longer session', async () => {
   const chief = await enter({ super_admin: true });
   const target = await add();

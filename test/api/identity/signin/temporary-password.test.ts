@@ -1,66 +1,53 @@
 /** A password that was generated or set by an administrator: it may be known to others. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { startIdentity } from '../../../support/api-users.ts';
 import { factorsOf, linksOf } from '../../../support/factors.ts';
-import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { startGatehouse } from '../../../support/gatehouse.ts';
 import { createWaits, holdStatements } from '../../../support/hold.ts';
 import { hostOf, OWN, pagesOf, pendingOf, PORTAL, startPortal } from '../../../support/portal.ts';
 import { assertError, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
 const { sql, call, add, addSignedIn, show, enterPassword, choosePassword } = portal;
-const plain = await startIdentity({ after });
 const factors = factorsOf(portal);
 const { events, addEnrolled, start, enter, freshCode, makeTemporary } = factors;
 const { makeLink, openLink } = linksOf(portal);
 /** The same password once it is normalized (NFKC): its first character in full width. */
 const WIDE = String.fromCharCode(PASSWORD.charCodeAt(0) + 0xfee0) + PASSWORD.slice(1);
 
-const logIn = (at: Pick<typeof plain, 'call'>, username: string, otp?: string) =>
-  at.call(null, 'POST', '/api/auth/login', { username, password: PASSWORD, otp });
+const logIn = (username: string, otp?: string) =>
+  call(null, 'POST', '/api/auth/login', { username, password: PASSWORD, otp });
 async function addTemporary() {
   const user = await add();
   await makeTemporary(user.id);
   return user;
 }
 
-for (const [name, own] of [
-  ['with the sign-in pages', portal],
-  ['without them', plain],
-] as const) {
-  test(`${name}, it opens neither verify nor the pages and makes no key; the rest works`, async () => {
-    const { username, id } = await own.add();
-    await own.sql`update identity.users set password_generated = true, password_set_at = now()
-      where id = ${id}`;
-    const { session, password_expires_at } = (await logIn(own, username)).json.data;
-    assert.ok(password_expires_at);
-    const byCookie = await ask('GET', `${own.identity}/api/auth/verify`, {
-      headers: { cookie: `session=${session}` },
-    });
-    assert.equal(byCookie.status, own === plain ? 403 : 401);
-    for (const refused of [
-      await own.call(session, 'GET', '/api/auth/verify'),
-      await own.call(session, 'POST', '/api/key/', {}),
-    ]) {
-      assert.equal(refused.status, 403);
-      assert.match(refused.json.error.message, /temporary.*POST \/api\/auth\/password/);
-    }
-    assert.equal((await own.call(session, 'GET', '/api/test/')).status, 200);
-    const change = (new_password: string) =>
-      own.call(session, 'POST', '/api/auth/password', { current_password: PASSWORD, new_password });
-    for (const same of [PASSWORD, WIDE])
-      assertError(await change(same), 400, 'invalid_body', ['/new_password']);
-    const bearer = (await change(OWN)).json.data.session;
-    assert.equal((await own.call(bearer, 'GET', '/api/auth/verify')).status, 200);
-    assert.equal((await own.call(bearer, 'POST', '/api/key/', {})).status, 201);
-  });
-}
+test('it opens neither verify nor the pages and makes no key; the rest works', async () => {
+  const { username } = await addTemporary();
+  const { session, password_expires_at } = (await logIn(username)).json.data;
+  assert.ok(password_expires_at);
+  for (const refused of [
+    await call(session, 'GET', '/api/auth/verify'),
+    await call(session, 'POST', '/api/key/', {}),
+  ]) {
+    assert.equal(refused.status, 403);
+    assert.match(refused.json.error.message, /temporary.*POST \/api\/auth\/password/);
+  }
+  assert.equal((await call(session, 'GET', '/api/test/')).status, 200);
+  const change = (new_password: string) =>
+    call(session, 'POST', '/api/auth/password', { current_password: PASSWORD, new_password });
+  for (const same of [PASSWORD, WIDE])
+    assertError(await change(same), 400, 'invalid_body', ['/new_password']);
+  const bearer = (await change(OWN)).json.data.session;
+  assert.equal((await call(bearer, 'GET', '/api/auth/verify')).status, 200);
+  assert.equal((await call(bearer, 'POST', '/api/key/', {})).status, 201);
+});
 
 test('a login with it and a code does not pass verify', async () => {
   const user = await addEnrolled();
   await makeTemporary(user.id);
-  const bearer = (await logIn(portal, user.username, await freshCode(user))).json.data.session;
+  const bearer = (await logIn(user.username, await freshCode(user))).json.data.session;
   for (const query of ['', '?require=second_factor']) {
     const refused = await call(bearer, 'GET', `/api/auth/verify${query}`);
     assert.equal(refused.status, 403, query);
@@ -106,7 +93,7 @@ test('a right password whose second step is left leaves an entry, on the pages a
   const { id, username, host } = await addEnrolled();
   await start(username);
   assert.equal(await events(id, 'login.pending'), 1);
-  assertError(await logIn(portal, username), 401, 'second_factor_needed');
+  assertError(await logIn(username), 401, 'second_factor_needed');
   assert.equal(await events(id, 'login.pending'), 2);
   const account = await show('/account', host);
   assert.match(account.text, /Sign-in not completed <span class="hint">second factor needed</);
@@ -118,7 +105,7 @@ test('a right password whose second step is left leaves an entry, on the pages a
 test('a right password leaves an entry also when no code is checked any more', async () => {
   const { id, username } = await addEnrolled();
   for (let attempt = 1; attempt <= 22; attempt += 1) {
-    const { json } = await logIn(portal, username, '000000');
+    const { json } = await logIn(username, '000000');
     assert.equal(json.error.code, attempt <= 20 ? 'invalid_code' : 'too_many_requests');
     assert.equal(await events(id, 'login.pending'), attempt);
   }
