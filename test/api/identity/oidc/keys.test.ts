@@ -4,76 +4,68 @@ import { after, test } from 'node:test';
 import { readToken, startProvider } from '../../../support/oidc.ts';
 
 const provider = await startProvider({ after });
-const { sql } = provider;
+const { sql, run } = provider;
 const web = await provider.register('web');
-const ada = await provider.enter();
-const { host: cookie } = await provider.signIn(ada.username);
+const { host } = await provider.addSignedIn();
 
 /** The ids that a process which has read nothing yet publishes, and the one that signs. */
 async function seenByReplica() {
   const replica = await provider.replica();
   const { keys } = JSON.parse((await replica.visit('/oidc/keys')).text);
-  const page = await replica.exchange(web, await provider.codeFor(web, cookie));
-  const signs = page.status === 200 ? readToken(JSON.parse(page.text).id_token).head.kid : null;
+  const page = await replica.exchange(web, await provider.codeFor(web, host));
   return {
     published: keys.map(({ kid }: { kid: string }) => kid).sort(),
-    signs,
-    status: page.status,
-    error: JSON.parse(page.text).error,
+    signs: readToken(JSON.parse(page.text).id_token).head.kid,
   };
 }
+/** Lets time pass. @returns the ids of the keys, the oldest first */
+async function keyIds(minutes = 0) {
+  await sql`
+    update identity.oidc_keys set created_at = created_at - make_interval(mins => ${minutes})`;
+  return (await sql`select id from identity.oidc_keys order by created_at`).map(({ id }) => id);
+}
 
-const keyIds = async () =>
-  (await sql`select id from identity.oidc_keys order by created_at`).map(({ id }) => id);
-
-test('a new key is published at once, and signs after an hour', async () => {
+test('a key is published at once, signs after an hour, and is removed when all its tokens have ended', async () => {
   const [first] = await keyIds();
-  const done = await provider.run(['oidc', 'rotate']);
-  assert.equal(done.code, 0, done.stderr);
+  assert.equal((await run(['oidc', 'rotate'])).code, 0);
   const ids = await keyIds();
   assert.equal(ids.length, 2);
-  const before = await seenByReplica();
-  assert.deepEqual([before.published, before.signs], [[...ids].sort(), first]);
-  await sql`update identity.oidc_keys set created_at = created_at - interval '61 minutes'`;
-  assert.equal((await seenByReplica()).signs, ids[1]);
-});
-
-test('an earlier key is removed when all its tokens have ended', async () => {
+  assert.deepEqual(await seenByReplica(), { published: [...ids].sort(), signs: first });
+  const [, second] = await keyIds(61);
+  assert.equal((await seenByReplica()).signs, second);
   await provider.runJobs(/oidc_keys/);
-  assert.equal((await keyIds()).length, 2);
-  await sql`update identity.oidc_keys set created_at = created_at - interval '49 hours'`;
+  assert.deepEqual(await keyIds(49 * 60), ids);
   await provider.runJobs(/oidc_keys/);
-  assert.equal((await keyIds()).length, 1);
+  assert.deepEqual(await keyIds(), [second]);
 });
 
 test('"oidc rotate --now" leaves one key', async () => {
   const [old] = await keyIds();
-  assert.equal((await provider.run(['oidc', 'rotate', '--now'])).code, 0);
-  const ids = await keyIds();
-  assert.equal(ids.length, 1);
-  assert.notEqual(ids[0], old);
-  assert.equal((await seenByReplica()).signs, ids[0]);
+  assert.equal((await run(['oidc', 'rotate', '--now'])).code, 0);
+  const [id, ...more] = await keyIds();
+  assert.notEqual(id, old);
+  assert.deepEqual(more, []);
+  assert.equal((await seenByReplica()).signs, id);
 });
 
 test('a private key is nowhere in clear text', async () => {
   const rows = await sql`select encode(blob, 'escape') as blob from identity.oidc_keys`;
-  const log = JSON.stringify(provider.log());
-  for (const text of [...rows.map(({ blob }) => String(blob)), log])
+  for (const text of [...rows.map(({ blob }) => String(blob)), JSON.stringify(provider.log())])
     assert.doesNotMatch(text, /PRIVATE KEY|MII[A-Za-z0-9+/]{40}/);
 });
 
 test('a key that was altered signs nothing, and no code is used up', async () => {
-  await sql`update identity.oidc_keys set blob = set_byte(blob, 20, get_byte(blob, 20) # 1)`;
-  const replica = await provider.replica();
-  const begun = await provider.codeFor(web, cookie);
-  const refused = await replica.exchange(web, begun);
+  const alter = () =>
+    sql`update identity.oidc_keys set blob = set_byte(blob, 20, get_byte(blob, 20) # 1)`;
+  await alter();
+  const begun = await provider.codeFor(web, host);
+  const refused = await (await provider.replica()).exchange(web, begun);
   assert.deepEqual(
     [refused.status, JSON.parse(refused.text).error],
     [503, 'temporarily_unavailable'],
   );
-  await sql`update identity.oidc_keys set blob = set_byte(blob, 20, get_byte(blob, 20) # 1)`;
-  const restored = await provider.replica();
-  assert.equal((await restored.exchange(web, begun)).status, 200);
+  await alter();
+  assert.equal((await (await provider.replica()).exchange(web, begun)).status, 200);
 });
 
 test('replicas that start together create one key', async () => {
