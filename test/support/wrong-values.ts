@@ -5,11 +5,11 @@
 import type { JsonSchema } from '../../src/platform/http/route/schema.ts';
 import { requiredOf, type Values } from './contract.ts';
 
-/** A body or query with one fault. `at`: the path of the member to blame. */
+/** A body or query with faults of one kind. `at`: the paths of the members to blame, all of them. */
 export interface Wrong {
   readonly what: string;
   readonly value: Values;
-  readonly at: string;
+  readonly at: readonly string[];
 }
 
 const isRecord = (value: unknown): value is Values =>
@@ -126,51 +126,83 @@ export function isTextTaken(schema: JsonSchema, text: string): boolean {
 const memberOf = (name: string, schema: JsonSchema): JsonSchema =>
   name === 'session' ? { type: 'string' } : schema;
 
-/** A query, or the fields of a form, with one fault. */
-export function* wrongTexts(
-  schema: JsonSchema,
-  prefix: '' | '/',
-  isWanted: (isTaken: boolean) => boolean = (taken) => !taken,
+/** A value of one member. `at`: the path to blame. */
+type Part = readonly [what: string, name: string, value: unknown, at: string];
+
+/**
+ * For each kind of value one input, in which every member that refuses this value has it. Long ones
+ * go alone: together, they would be too large.
+ */
+function* together(
+  { required = [] }: JsonSchema,
+  parts: Iterable<Part>,
+  base: Values,
+  prefix: string,
 ): Generator<Wrong> {
-  const base = requiredOf(schema);
-  for (const name of isWanted(false) ? (schema.required ?? []) : []) {
-    const { [name]: _, ...others } = base;
-    yield { what: `${name} missing`, value: others, at: prefix + name };
+  const at = required.map((name) => prefix + name);
+  if (at.length > 0) yield { what: 'nothing', value: {}, at };
+  const kinds = new Map<string, Wrong>();
+  for (const [what, name, value, path] of parts) {
+    const kind = what.endsWith('too long') ? `${path}: ${what}` : what;
+    const others = kinds.get(kind) ?? { value: base, at: [] };
+    const all = { ...others.value, [name]: value };
+    kinds.set(kind, { what: kind, value: all, at: [...others.at, path] });
   }
+  yield* kinds.values();
+}
+
+function* textParts(schema: JsonSchema, prefix: string, isWanted: boolean): Generator<Part> {
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
-    for (const [what, text] of member.type === 'integer' ? [...TEXTS, ...NUMBERS] : TEXTS) {
-      if (!isWanted(isTextTaken(memberOf(name, member), text))) continue;
-      yield { what: `${name}: ${what}`, value: { ...base, [name]: text }, at: prefix + name };
+    for (const [what, text] of member.type === 'integer' ? [...TEXTS, ...NUMBERS] : TEXTS)
+      if (isTextTaken(memberOf(name, member), text) === isWanted)
+        yield [what, name, text, prefix + name];
+  }
+}
+
+function* memberParts(schema: JsonSchema, at: string, isWanted: boolean): Generator<Part> {
+  for (const [name, member] of Object.entries(schema.properties ?? {})) {
+    for (const [what, value, item = ''] of candidates(member)) {
+      // The members of an object are named themselves.
+      const isNamed = member.properties !== undefined && isRecord(value);
+      if (!isNamed && isTaken(memberOf(name, member), value) === isWanted)
+        yield [what, name, value, `${at}/${name}${item}`];
     }
   }
 }
 
+/** Queries, or the fields of a form. */
+export const wrongTexts = (schema: JsonSchema, prefix: '' | '/'): Generator<Wrong> =>
+  together(schema, textParts(schema, prefix, false), requiredOf(schema), prefix);
+
 /**
- * A JSON body with one fault.
+ * JSON bodies.
  * @param put a value of the object in its place in the body
  */
 export function* wrongMembers(
   schema: JsonSchema,
-  isWanted: (isTaken: boolean) => boolean = (taken) => !taken,
   base: Values = requiredOf(schema),
   at = '',
   put: (value: Values) => Values = (value) => value,
 ): Generator<Wrong> {
-  for (const name of isWanted(false) ? (schema.required ?? []) : []) {
-    const { [name]: _, ...others } = base;
-    yield { what: `${name} missing`, value: put(others), at: `${at}/${name}` };
-  }
+  const parts = memberParts(schema, at, false);
+  for (const wrong of together(schema, parts, base, `${at}/`))
+    yield { ...wrong, value: put(wrong.value) };
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
-    const path = `${at}/${name}`;
-    for (const [what, value, item = ''] of candidates(member)) {
-      if (!isWanted(isTaken(memberOf(name, member), value))) continue;
-      // The members of an object are named themselves.
-      if (member.properties && isRecord(value)) continue;
-      yield { what: `${path}: ${what}`, value: put({ ...base, [name]: value }), at: path + item };
-    }
     if (!member.properties) continue;
-    const given = base[name];
+    const { [name]: given = requiredOf(member) } = base;
     const inner = isRecord(given) ? given : requiredOf(member);
-    yield* wrongMembers(member, isWanted, inner, path, (value) => put({ ...base, [name]: value }));
+    const putInner = (value: Values) => put({ ...base, [name]: value });
+    yield* wrongMembers(member, inner, `${at}/${name}`, putInner);
+  }
+}
+
+/** Inputs with one value each that its member takes, of all kinds. */
+export function* takenValues(schema: JsonSchema, kind: 'texts' | 'members'): Generator<Values> {
+  const parts = kind === 'texts' ? textParts(schema, '/', true) : memberParts(schema, '', true);
+  for (const [, name, value] of parts) yield { ...requiredOf(schema), [name]: value };
+  if (kind === 'texts') return;
+  for (const [name, member] of Object.entries(schema.properties ?? {})) {
+    for (const value of member.properties ? takenValues(member, kind) : [])
+      yield { ...requiredOf(schema), [name]: value };
   }
 }
