@@ -37,20 +37,22 @@ const ofAda = (event: string, more: Partial<Line> = {}): Line =>
   line(event, { actor_id: ada, user_id: ada, ...more });
 const seen = new Set<string>();
 
-interface Request {
-  bearer?: string;
-  body?: unknown;
-}
-
 /**
  * One request from an address of its own.
- * @returns its answer, and the lines it left, of which address and request id are checked
+ * @returns its data, and the lines it left, of which address and request id are checked
  */
-async function send(method: string, path: string, status: number, request: Request = {}) {
+async function send(
+  method: string,
+  path: string,
+  status: number,
+  bearer: string | null,
+  body?: unknown,
+) {
   const address = newAddress();
   const [before] = await sql`select count(*)::int as n from identity.audit`;
-  const answer = await ask(method, identity + path, {
-    ...request,
+  const answer = await ask(method, `${identity}/api/${path}`, {
+    ...(bearer === null ? {} : { bearer }),
+    ...(body === undefined ? {} : { body }),
     headers: { 'x-forwarded-for': address },
   });
   assert.equal(answer.status, status, `${method} ${path}: ${answer.text}`);
@@ -68,19 +70,22 @@ async function send(method: string, path: string, status: number, request: Reque
   return { data: answer.json?.data, lines };
 }
 
-const endAll = () =>
-  send('DELETE', `/api/session/revoke/all/user?user=${ada}`, 200, { bearer: root.token });
+async function assertLeaves(request: ReturnType<typeof send>, ...expected: readonly Line[]) {
+  const { data, lines } = await request;
+  assert.deepEqual(lines, expected);
+  return data;
+}
+
+const endAll = () => send('DELETE', `session/revoke/all/user?user=${ada}`, 200, root.token);
 
 async function logIn(username: string, password = PASSWORD) {
-  const { data, lines } = await send('POST', '/api/auth/login', 200, {
-    body: { username, password },
-  });
+  const { data, lines } = await send('POST', 'auth/login', 200, null, { username, password });
   noteSecret(data.session.slice('session:'.length));
   return { token: data.session, id: (await sessionOf(identity, data.session)).id, lines };
 }
 
 async function makeKey(bearer: string, body: Record<string, unknown>) {
-  const { data, lines } = await send('POST', '/api/key/', 201, { bearer, body });
+  const { data, lines } = await send('POST', 'key/', 201, bearer, body);
   noteSecret(data.key.slice('key:'.length));
   return { key: data.key, id: data.id, lines };
 }
@@ -96,14 +101,13 @@ test('entries name the command line as the actor', async () => {
 
 test('a login has an entry with its way, user and session', async () => {
   const { id, lines } = await logIn('ada');
-  assert.deepEqual(lines, [
-    ofAda('login.succeeded', { via: 'password', target_id: id, detail: 'password' }),
-  ]);
+  const more = { via: 'password', target_id: id, detail: 'password' };
+  assert.deepEqual(lines, [ofAda('login.succeeded', more)]);
 });
 
 test('a failed login, with its reason, and never the name that was tried', async () => {
   const disabled = await addUser(database, 'disabled-user', { enabled: false });
-  const passwordless = await addUser(database, 'passwordless-user', { password: undefined });
+  const without = await addUser(database, 'passwordless-user', { password: undefined });
   const attempts: ReadonlyArray<
     readonly [username: string, password: string, userId: string | null, detail: string]
   > = [
@@ -111,13 +115,11 @@ test('a failed login, with its reason, and never the name that was tried', async
     [noteSecret('a-name-that-nobody-has'), noteSecret('a-wrong-password-2'), null, 'no such user'],
     ['disabled-user', PASSWORD, disabled, 'disabled'],
     ['disabled-user', noteSecret('a-wrong-password-3'), disabled, 'wrong password'],
-    ['passwordless-user', noteSecret('a-wrong-password-4'), passwordless, 'no password'],
+    ['passwordless-user', noteSecret('a-wrong-password-4'), without, 'no password'],
   ];
-  for (const [username, password, userId, detail] of attempts) {
-    const { lines } = await send('POST', '/api/auth/login', 401, { body: { username, password } });
-    assert.deepEqual(lines, [
-      line('login.failed', { via: 'nobody', user_id: userId, target_id: userId, detail }),
-    ]);
+  for (const [username, password, id, detail] of attempts) {
+    const entry = line('login.failed', { via: 'nobody', user_id: id, target_id: id, detail });
+    await assertLeaves(send('POST', 'auth/login', 401, null, { username, password }), entry);
   }
 });
 
@@ -138,85 +140,72 @@ test('the trail has one row where a delay begins, and none during the delay', as
   seen.add('login.throttled');
 });
 
-test('a logout has an entry with the user and no actor', async () => {
-  const { token, id } = await logIn('ada');
-  const { lines } = await send('POST', '/api/auth/logout', 200, { body: { session: token } });
-  // No credential is asked for: whose session it was is known, and who held its token is not.
-  assert.deepEqual(lines, [line('session.logged_out', { user_id: ada, target_id: id })]);
-});
-
-test('a revocation of one session, by its token, by its id, and by an administrator', async () => {
+test('an end of one session: by a logout, by its token, by its id, by an administrator', async () => {
+  const out = await logIn('ada');
   const own = await logIn('ada');
   const other = await logIn('ada');
   const last = await logIn('ada');
-  const byToken = await send('DELETE', `/api/session/revoke?session=${other.token}`, 200, {
-    bearer: own.token,
-  });
-  assert.deepEqual(byToken.lines, [ofAda('session.revoked', { target_id: other.id })]);
-  const byId = await send('DELETE', `/api/session/${last.id}/revoke`, 200, { bearer: own.token });
-  assert.deepEqual(byId.lines, [ofAda('session.revoked', { target_id: last.id })]);
-  const byAdmin = await send('DELETE', `/api/session/${own.id}/revoke`, 200, {
-    bearer: root.token,
-  });
-  assert.deepEqual(byAdmin.lines, [
+  // No credential is asked for: whose session it was is known, and who held its token is not.
+  await assertLeaves(
+    send('POST', 'auth/logout', 200, null, { session: out.token }),
+    line('session.logged_out', { user_id: ada, target_id: out.id }),
+  );
+  await assertLeaves(
+    send('DELETE', `session/revoke?session=${other.token}`, 200, own.token),
+    ofAda('session.revoked', { target_id: other.id }),
+  );
+  await assertLeaves(
+    send('DELETE', `session/${last.id}/revoke`, 200, own.token),
+    ofAda('session.revoked', { target_id: last.id }),
+  );
+  await assertLeaves(
+    send('DELETE', `session/${own.id}/revoke`, 200, root.token),
     line('session.revoked', { actor_id: admin, user_id: ada, target_id: own.id }),
-  ]);
+  );
 });
 
 test('a revocation of many sessions is one line with their number', async () => {
   await endAll();
   for (let count = 1; count <= 3; count += 1) await logIn('ada');
-  const ofUser = await endAll();
-  assert.deepEqual(ofUser.lines, [
-    line('session.revoked', { actor_id: admin, user_id: ada, count: 3 }),
-  ]);
+  const ended = line('session.revoked', { actor_id: admin, user_id: ada, count: 3 });
+  await assertLeaves(endAll(), ended);
   const two = await logIn('admin', ADMIN_PASSWORD);
   await logIn('ada');
   await logIn('ada');
   await sql`update identity.sessions set revoked = true where id = ${root.id}`;
   const open = (await ask('GET', `${identity}/api/session/?active=true`, { bearer: two.token }))
     .json._meta.pagination.total;
-  const ofAll = await send('DELETE', '/api/session/revoke/all', 200, { bearer: two.token });
-  assert.deepEqual(ofAll.lines, [line('session.revoked', { actor_id: admin, count: open })]);
+  await assertLeaves(
+    send('DELETE', 'session/revoke/all', 200, two.token),
+    line('session.revoked', { actor_id: admin, count: open }),
+  );
   await sql`update identity.global_revocation set sessions_end_at = null`;
   await sql`update identity.sessions set revoked = false where id = ${root.id}`;
 });
 
-test("a change of one's own password, with the ended sessions, and a failed one", async () => {
+test('a new password, by its user and by an administrator, with the ended sessions', async () => {
   await endAll();
   await logIn('ada');
   const own = await logIn('ada');
-  const change = (current_password: string, new_password: string, status: number) =>
-    send('POST', '/api/auth/password', status, {
-      bearer: own.token,
-      body: { current_password, new_password },
-    });
-  const failed = await change(
-    noteSecret('a-wrong-password-5'),
-    noteSecret('a-new-passphrase-1'),
-    401,
-  );
-  assert.deepEqual(failed.lines, [
+  const next = noteSecret('a-new-passphrase-1');
+  const change = (current_password: string, status: number) =>
+    send('POST', 'auth/password', status, own.token, { current_password, new_password: next });
+  await assertLeaves(
+    change(noteSecret('a-wrong-password-5'), 401),
     ofAda('password.failed', { target_id: ada, detail: 'wrong password' }),
-  ]);
-  const changed = await change(PASSWORD, 'a-new-passphrase-1', 200);
-  assert.deepEqual(changed.lines, [
+  );
+  await assertLeaves(
+    change(PASSWORD, 200),
     ofAda('password.changed', { target_id: ada }),
     ofAda('session.revoked', { count: 2 }),
-  ]);
-});
-
-test('a password that an administrator sets, with the sessions that it ended', async () => {
-  await endAll();
-  for (let count = 1; count <= 2; count += 1) await logIn('ada', 'a-new-passphrase-1');
-  const set = await send('POST', `/api/user/${ada}/password`, 200, {
-    bearer: root.token,
-    body: { password: PASSWORD },
-  });
-  assert.deepEqual(set.lines, [
-    line('password.set', { actor_id: admin, user_id: ada, target_id: ada }),
-    line('session.revoked', { actor_id: admin, user_id: ada, count: 2 }),
-  ]);
+  );
+  await logIn('ada', next);
+  const byAdmin = { actor_id: admin, user_id: ada };
+  await assertLeaves(
+    send('POST', `user/${ada}/password`, 200, root.token, { password: PASSWORD }),
+    line('password.set', { ...byAdmin, target_id: ada }),
+    line('session.revoked', { ...byAdmin, count: 2 }),
+  );
 });
 
 test('a user that is created, changed, disabled, and deleted with sessions and keys', async () => {
@@ -225,110 +214,89 @@ test('a user that is created, changed, disabled, and deleted with sessions and k
     email: noteSecret('brief-user@example.org'),
     password: noteSecret('a-passphrase-of-brief'),
   };
-  const created = await send('POST', '/api/user/', 201, { bearer: root.token, body });
+  const created = await send('POST', 'user/', 201, root.token, body);
   const { id } = created.data;
   const of = (event: string, more: Partial<Line> = {}) =>
     line(event, { actor_id: admin, user_id: id, target_id: id, ...more });
   assert.deepEqual(created.lines, [of('user.created')]);
-
-  const named = await send('PATCH', `/api/user/${id}`, 200, {
-    bearer: root.token,
-    body: { first_name: noteSecret('Bernadette'), verified: true },
-  });
-  assert.deepEqual(named.lines, [of('user.changed', { detail: 'first_name verified=true' })]);
+  const change = (members: object) => send('PATCH', `user/${id}`, 200, root.token, members);
+  await assertLeaves(
+    change({ first_name: noteSecret('Bernadette'), verified: true }),
+    of('user.changed', { detail: 'first_name verified=true' }),
+  );
   const session = await logIn('brief-user', body.password);
-  const disabled = await send('PATCH', `/api/user/${id}`, 200, {
-    bearer: root.token,
-    body: { enabled: false },
-  });
-  assert.deepEqual(disabled.lines, [
+  await assertLeaves(
+    change({ enabled: false }),
     of('session.revoked', { target_id: session.id }),
     of('user.changed', { detail: 'enabled=false' }),
-  ]);
-  await send('PATCH', `/api/user/${id}`, 200, { bearer: root.token, body: { enabled: true } });
-
-  const again = await logIn('brief-user', body.password);
-  const keys = [await makeKey(again.token, {}), await makeKey(root.token, { user_id: id })];
-  assert.deepEqual(
-    keys.map((key) => key.lines),
-    [
-      [of('key.created', { actor_id: id, target_id: keys[0]?.id })],
-      [of('key.created', { target_id: keys[1]?.id })],
-    ],
   );
-  const deleted = await send('DELETE', `/api/user/${id}`, 200, { bearer: root.token });
-  assert.deepEqual(deleted.lines, [
+  await change({ enabled: true });
+  const again = await logIn('brief-user', body.password);
+  const own = await makeKey(again.token, {});
+  assert.deepEqual(own.lines, [of('key.created', { actor_id: id, target_id: own.id })]);
+  const given = await makeKey(root.token, { user_id: id });
+  assert.deepEqual(given.lines, [of('key.created', { target_id: given.id })]);
+  await assertLeaves(
+    send('DELETE', `user/${id}`, 200, root.token),
     of('key.revoked', { target_id: null, count: 2 }),
     of('session.revoked', { target_id: again.id }),
     of('user.deleted'),
-  ]);
+  );
 });
 
 test('an action of a key has the key in its entry, and its user if it has one', async () => {
   const session = await logIn('ada');
   const own = await makeKey(session.token, { name: 'my own' });
   const program = await makeKey(root.token, { user_id: null });
-  assert.deepEqual(program.lines, [
-    line('key.created', { actor_id: admin, target_id: program.id }),
-  ]);
-  const byProgram = await send('DELETE', `/api/session/${session.id}/revoke`, 200, {
-    bearer: program.key,
-  });
-  assert.deepEqual(byProgram.lines, [
+  const made = line('key.created', { actor_id: admin, target_id: program.id });
+  assert.deepEqual(program.lines, [made]);
+  await assertLeaves(
+    send('DELETE', `session/${session.id}/revoke`, 200, program.key),
     line('session.revoked', {
       via: 'key',
       key_id: program.id,
       user_id: ada,
       target_id: session.id,
     }),
-  ]);
-  const byOwn = await send('PATCH', `/api/user/${ada}`, 200, {
-    bearer: own.key,
-    body: { last_name: 'L.' },
-  });
-  assert.deepEqual(byOwn.lines, [
-    ofAda('user.changed', { via: 'key', key_id: own.id, target_id: ada, detail: 'last_name' }),
-  ]);
-  const itself = await send('DELETE', `/api/key/${own.id}/revoke`, 200, { bearer: own.key });
-  assert.deepEqual(itself.lines, [
-    ofAda('key.revoked', { via: 'key', key_id: own.id, target_id: own.id }),
-  ]);
-  const byAdmin = await send('DELETE', `/api/key/${program.id}/revoke`, 200, {
-    bearer: root.token,
-  });
-  assert.deepEqual(byAdmin.lines, [
+  );
+  const byOwn = { via: 'key', key_id: own.id };
+  await assertLeaves(
+    send('PATCH', `user/${ada}`, 200, own.key, { last_name: 'L.' }),
+    ofAda('user.changed', { ...byOwn, target_id: ada, detail: 'last_name' }),
+  );
+  await assertLeaves(
+    send('DELETE', `key/${own.id}/revoke`, 200, own.key),
+    ofAda('key.revoked', { ...byOwn, target_id: own.id }),
+  );
+  await assertLeaves(
+    send('DELETE', `key/${program.id}/revoke`, 200, root.token),
     line('key.revoked', { actor_id: admin, target_id: program.id }),
-  ]);
+  );
 });
 
 test('a request that changes nothing leaves no entry', async () => {
-  const as = (bearer: string, body?: unknown) => ({ bearer, ...(body ? { body } : {}) });
   const { token, id } = await logIn('ada');
-  await send('POST', '/api/auth/logout', 200, { body: { session: token } });
-  await send('DELETE', `/api/session/${id}/revoke`, 200, as(root.token));
+  await send('POST', 'auth/logout', 200, null, { session: token });
+  await send('DELETE', `session/${id}/revoke`, 200, root.token);
   const own = await logIn('ada');
   const { id: key } = await makeKey(own.token, {});
-  await send('DELETE', `/api/key/${key}/revoke`, 200, as(own.token));
-  const requests: ReadonlyArray<
-    readonly [method: string, path: string, status: number, request?: Request]
-  > = [
-    ['POST', 'auth/logout', 200, { body: { session: token } }],
-    ['POST', 'auth/session', 401, { body: { session: token } }],
-    ['DELETE', `session/revoke?session=${token}`, 200, as(root.token)],
-    ['DELETE', `session/${id}/revoke`, 200, as(root.token)],
-    ['DELETE', `key/${key}/revoke`, 200, as(root.token)],
-    ['POST', 'user/', 409, as(root.token, { username: 'ADA', email: 'other@example.org' })],
-    ['PATCH', `user/${admin}`, 409, as(root.token, { enabled: false })],
-    ['DELETE', `user/${admin}`, 409, as(root.token)],
-    ['PATCH', `user/${ada}`, 403, as(own.token, { super_admin: true })],
-    ['DELETE', 'session/revoke/all', 403, as(own.token)],
-    ['POST', 'auth/login', 400, { body: { username: 'ada' } }],
-    ...['user/', `user/${ada}`, 'session/', 'key/', 'audit/', 'test/', 'auth/verify'].map(
-      (path) => ['GET', path, 200, as(root.token)] as const,
-    ),
+  await send('DELETE', `key/${key}/revoke`, 200, own.token);
+  const requests: ReadonlyArray<Parameters<typeof send>> = [
+    ['POST', 'auth/logout', 200, null, { session: token }],
+    ['POST', 'auth/session', 401, null, { session: token }],
+    ['DELETE', `session/revoke?session=${token}`, 200, root.token],
+    ['DELETE', `session/${id}/revoke`, 200, root.token],
+    ['DELETE', `key/${key}/revoke`, 200, root.token],
+    ['POST', 'user/', 409, root.token, { username: 'ADA', email: 'other@example.org' }],
+    ['PATCH', `user/${admin}`, 409, root.token, { enabled: false }],
+    ['DELETE', `user/${admin}`, 409, root.token],
+    ['PATCH', `user/${ada}`, 403, own.token, { super_admin: true }],
+    ['DELETE', 'session/revoke/all', 403, own.token],
+    ['POST', 'auth/login', 400, null, { username: 'ada' }],
+    ['GET', 'audit/', 200, root.token],
+    ['GET', 'auth/verify', 200, root.token],
   ];
-  for (const [method, path, status, request] of requests)
-    assert.deepEqual((await send(method, `/api/${path}`, status, request)).lines, [], path);
+  for (const request of requests) await assertLeaves(send(...request));
 });
 
 test('the tests above caused every event, and no column contains a secret', async () => {
@@ -341,14 +309,9 @@ test('the tests above caused every event, and no column contains a secret', asyn
   const trail = (await sql`select audit::text as text from identity.audit`)
     .map(({ text }) => String(text))
     .join('\n');
-  const { text } = await ask('GET', `${identity}/api/audit/?limit=100`, { bearer: root.token });
   assert.ok(secrets.size > 15);
   for (const secret of secrets) {
-    for (const form of [
-      secret,
-      Buffer.from(secret).toString('base64'),
-      Buffer.from(secret).toString('hex'),
-    ])
-      assert.ok(!(trail + text).includes(form), form);
+    for (const form of ['utf8', 'base64', 'hex'] as const)
+      assert.ok(!trail.includes(Buffer.from(secret).toString(form)), secret);
   }
 });
