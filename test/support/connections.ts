@@ -3,40 +3,28 @@ import assert from 'node:assert/strict';
 import type { Sql, TransactionSql } from 'postgres';
 import { withConnection } from '../../scripts/postgres.ts';
 import { readConfig } from './settings.ts';
-import { createDatabase, type Database, type DatabaseAddress } from '../../src/platform/db/pool.ts';
+import { createDatabase, type Database } from '../../src/platform/db/pool.ts';
 import { createLog } from '../../src/platform/runtime/log.ts';
 import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import type { TestDatabase } from './database.ts';
 import { pause } from './until.ts';
 import type { Owner } from './owner.ts';
 
-/** @param more further variables */
-export function addressOf(
-  url: string,
-  more: Readonly<Record<string, string>> = {},
-): DatabaseAddress {
-  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url, ...more }).identity
-    ?.database;
-  assert.ok(address);
-  return address;
+type Variables = Readonly<Record<string, string>>;
+
+export function addressOf(url: string, more: Variables = {}) {
+  const settings = { DATABASE_URL: url, ...more };
+  const { identity } = readConfig(['identity'], 'administer', settings);
+  return identity?.database ?? assert.fail();
 }
 
 /**
  * @param name PostgreSQL sees these connections as `gatehouse-NAME`
  * @param more further variables
  */
-export function openConnections(
-  owner: Owner,
-  url: string,
-  name: string,
-  more: Readonly<Record<string, string>> = {},
-): Database {
-  const database = createDatabase(
-    addressOf(url, more),
-    name,
-    createLog('silent', () => {}),
-    createMetrics(),
-  );
+export function openConnections(owner: Owner, url: string, name: string, more: Variables = {}) {
+  const log = createLog('silent', () => {});
+  const database = createDatabase(addressOf(url, more), name, log, createMetrics());
   owner.after(() => database.close());
   return database;
 }
@@ -52,23 +40,16 @@ export const PATIENT = {
 export const PURPOSES = ['read', 'write', 'list', 'claim', 'readiness', 'transaction'] as const;
 export type Purpose = (typeof PURPOSES)[number];
 
-interface Queryable {
-  unsafe(text: string): PromiseLike<Iterable<Record<string, unknown>>>;
-}
-
-/** One statement on the connection for this purpose. */
-export async function ask(
-  database: Database,
-  purpose: Purpose,
-  statement: string,
-): Promise<Record<string, unknown>> {
-  // Both kinds of `sql` are alike in this one call.
-  const work = async (sql: Queryable) => [...(await sql.unsafe(statement))][0] ?? {};
+/** One statement on the connection for this purpose. @returns its first row */
+export function ask(database: Database, purpose: Purpose, statement: string) {
+  const work = async (sql: Sql): Promise<Record<string, unknown>> => ({
+    ...(await sql.unsafe(statement))[0],
+  });
   return purpose === 'transaction' ? database.transaction(work) : database[purpose](work);
 }
 
 /** Polls PostgreSQL. */
-export async function untilSql(condition: () => Promise<boolean>, what: string): Promise<void> {
+export async function untilSql(condition: () => Promise<boolean>, what: string) {
   const begun = Date.now();
   while (!(await condition())) await pause(begun, () => `until ${what}`);
 }
@@ -78,12 +59,12 @@ export async function untilSql(condition: () => Promise<boolean>, what: string):
  * reads its files some time after `pg_reload_conf` has returned.
  * @param url of an administrator
  */
-export async function changeSettings(url: string, ...statements: string[]): Promise<void> {
+export async function changeSettings(url: string, ...statements: string[]) {
   const loadTime = () =>
-    withConnection(
-      url,
-      async (sql) => (await sql`select pg_conf_load_time()::text as time`)[0]?.time,
-    );
+    withConnection(url, async (sql) => {
+      const [row] = await sql`select pg_conf_load_time()::text as time`;
+      return row?.time;
+    });
   const before = await loadTime();
   await withConnection(url, async (sql) => {
     for (const statement of [...statements, 'select pg_reload_conf()']) await sql.unsafe(statement);
@@ -96,7 +77,7 @@ export async function changeSettings(url: string, ...statements: string[]): Prom
  * Waits until so many statements wait for locks that others hold.
  * @param sql may be a transaction, which would see the same answer for ever
  */
-export const untilLocked = (sql: Sql | TransactionSql, count: number): Promise<void> =>
+export const untilLocked = (sql: Sql | TransactionSql, count: number) =>
   untilSql(async () => {
     await sql`select pg_stat_clear_snapshot()`;
     const waiting = await sql`
@@ -106,23 +87,9 @@ export const untilLocked = (sql: Sql | TransactionSql, count: number): Promise<v
   }, `${count} statements wait for locks`);
 
 /** Terminates a backend, as an administrator or a failover does. Resolves when it has ended. */
-export async function kill({ sql }: TestDatabase, pid: number): Promise<void> {
+export async function kill({ sql }: TestDatabase, pid: number) {
   await sql`select pg_terminate_backend(${pid})`;
   const isGone = async () =>
     (await sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0;
   await untilSql(isGone, 'the backend has ended');
-}
-
-/** The backend that runs a statement with this text. */
-export async function runningPid({ sql }: TestDatabase, text: string): Promise<number> {
-  let pid = 0;
-  await untilSql(async () => {
-    const [found] = await sql<Array<{ pid: number }>>`
-      select pid from pg_stat_activity
-      where state = 'active' and query like ${`%${text}%`} and pid <> pg_backend_pid()
-        and datname = current_database()`;
-    pid = found?.pid ?? 0;
-    return pid !== 0;
-  }, `a statement with ${text} runs`);
-  return pid;
 }

@@ -7,13 +7,13 @@ import { after } from 'node:test';
 import { promisify } from 'node:util';
 import { startPostgres, withConnection } from '../../scripts/postgres.ts';
 import type { Owner } from './owner.ts';
-import { type Proxy, startProxy } from './proxy.ts';
+import { startProxy } from './proxy.ts';
 
 const run = promisify(execFile);
 const ROLE = `create role app superuser login password 'app-word'`;
 
 /** The directory of a stopped server. To copy it takes a third of the CPU of a new database. */
-async function createModel(): Promise<string> {
+async function createModel() {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
   after(() => rmSync(directory, { recursive: true, force: true }));
   const server = await startPostgres({ directory, durable: false });
@@ -24,21 +24,8 @@ async function createModel(): Promise<string> {
 
 const model = await createModel();
 
-interface Server {
-  /** The address of a proxy, which keeps it when the server restarts. */
-  readonly at: string;
-  readonly proxy: Proxy;
-  /** Its present URL, not through the proxy. */
-  url(): string;
-  query(statement: string): Promise<unknown>;
-  stop(): Promise<void>;
-  start(): Promise<void>;
-  /** Starts it again as a standby, which nobody promotes. */
-  restartAsStandby(): Promise<void>;
-}
-
 /** A server of its own. What it is called is in its table `name`. */
-export async function startServer(t: Owner, name: string): Promise<Server> {
+export async function startServer(t: Owner, name: string) {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
   // With the owner of each file, whom PostgreSQL runs as.
   await run('cp', ['-a', `${model}/.`, directory]);
@@ -60,12 +47,15 @@ export async function startServer(t: Owner, name: string): Promise<Server> {
     await proxy.restore(server.url);
   };
   return {
+    /** The address of a proxy, which keeps it when the server restarts. */
     at: `127.0.0.1:${new URL(proxy.url).port}`,
     proxy,
+    /** Its present URL, not through the proxy. */
     url: () => server.url,
     query,
     stop,
     start,
+    /** Starts it again as a standby, which nobody promotes. */
     async restartAsStandby() {
       await stop();
       writeFileSync(join(directory, 'postgres/data/standby.signal'), '');

@@ -7,17 +7,13 @@ import { connect } from '../../scripts/postgres.ts';
 import { untilSql } from './connections.ts';
 import type { Owner } from './owner.ts';
 
-export interface Hold {
-  /** Resolves when so many statements wait. */
-  met(count?: number): Promise<void>;
-  release(): Promise<void>;
-}
+export type Hold = Awaited<ReturnType<typeof holdStatements>>;
 
 /**
  * Creates `wait_for(number)`, and `wait_in_trigger(number)` for triggers: they wait while the
  * number is held.
  */
-export async function createWaits(sql: Sql): Promise<void> {
+export async function createWaits(sql: Sql) {
   await sql`
     create function wait_for(number integer) returns void language plpgsql
     set lock_timeout = 0 as 'begin perform pg_advisory_xact_lock_shared(number); end'`;
@@ -26,7 +22,7 @@ export async function createWaits(sql: Sql): Promise<void> {
       'begin perform wait_for(tg_argv[0]::integer); return new; end'`;
 }
 
-export async function holdStatements(owner: Owner, url: string, number = 1): Promise<Hold> {
+export async function holdStatements(owner: Owner, url: string, number = 1) {
   const holder = connect(url);
   owner.after(() => holder.end({ timeout: 0 }));
   await holder`select pg_advisory_lock(${number})`;
@@ -37,6 +33,7 @@ export async function holdStatements(owner: Owner, url: string, number = 1): Pro
     return waiting.length >= count;
   };
   return {
+    /** Resolves when so many statements wait. */
     met: (count = 1) => untilSql(() => areWaiting(count), `${count} statements wait`),
     async release() {
       await holder`select pg_advisory_unlock(${number})`;

@@ -6,24 +6,15 @@ import type { TestDatabase } from './database.ts';
 import { startProxy } from './proxy.ts';
 import type { Owner } from './owner.ts';
 
-/** A table that a plan reads, and how. */
+/** A table that a plan reads, and how: how many rows and blocks it looked at. */
 export interface Scan {
   /** `Seq Scan`, `Index Scan` and so on. */
   readonly node: string;
   /** `identity.users`. */
   readonly table: string;
-  /** How many rows it looked at. */
   readonly rows: number;
-  /** How many blocks of the table and its indexes it looked at. */
   readonly blocks: number;
   readonly statement: string;
-}
-
-export interface Observatory {
-  /** The database's URL, by way of here. */
-  readonly url: string;
-  /** Everything that was read since the last time this was asked. */
-  scans(): Scan[];
 }
 
 interface Node {
@@ -53,17 +44,19 @@ const SETTINGS = {
 } as const;
 
 /** Clients of this proxy get the plan of each statement as a notice, which the proxy reads. */
-export async function observe(
-  owner: Owner,
-  { url, sql }: Pick<TestDatabase, 'url' | 'sql'>,
-): Promise<Observatory> {
+export async function observe(owner: Owner, { url, sql }: Pick<TestDatabase, 'url' | 'sql'>) {
   for (const [name, value] of Object.entries(SETTINGS))
     await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = '${value}'`);
   const found: Scan[] = [];
   const proxy = await startProxy(owner, url, () =>
     reader((notice) => found.push(...scansOf(notice))),
   );
-  return { url: proxy.url, scans: () => found.splice(0) };
+  return {
+    /** The database's URL, by way of here. */
+    url: proxy.url,
+    /** Everything that was read since the last time this was asked. */
+    scans: () => found.splice(0),
+  };
 }
 
 /**

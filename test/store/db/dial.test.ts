@@ -1,44 +1,37 @@
-/**
- * A connection that fails before `postgres` listens: it is Unavailable, and the process does not
- * end.
- */
+/** Connections that fail before `postgres` listens are Unavailable, and the process does not end. */
 import assert from 'node:assert/strict';
+import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask as askDatabase, openConnections, untilSql } from '../../support/connections.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { openConnections, untilSql } from '../../support/connections.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
 
 test('an address that the system does not connect to is Unavailable', async (t) => {
-  // The broadcast address: no stream goes there (ENETUNREACH, EACCES), as where the route to the
-  // database has gone.
+  // The broadcast address: ENETUNREACH or EACCES, as where the route to the database has gone.
   const database = openConnections(t, 'postgres://u:p@255.255.255.255:5432/x', 'dial');
   for (const _turn of [1, 2])
-    await assert.rejects(
-      database.read((sql) => sql`select 1`),
-      Unavailable,
-    );
+    await assert.rejects(askDatabase(database, 'read', 'select 1'), Unavailable);
 });
+
+const FILES = 200;
 
 test('without a free file descriptor requests get 503, and 200 when there is one again', async (t) => {
   const { url } = await createDatabase(t);
   const proxy = await startProxy(t, url);
-  const FILES = 200;
   const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(proxy.url), {
     files: FILES,
   });
   await running.ready('webhook');
   const address = await running.url('webhook');
   const sender = await connectTo(address);
-  t.after(() => sender.leave());
-  const crowd: Array<Awaited<ReturnType<typeof connectTo>>> = [];
-  t.after(() => crowd.forEach((one) => one.leave()));
-  let turnedAway = 0;
+  const crowd = [sender];
+  const leave = () => crowd.splice(0).forEach((one) => one.leave());
+  t.after(leave);
   const useUpFiles = async (count: number) => {
-    turnedAway = 0;
+    let turnedAway = 0;
     const more = await Promise.all(Array.from({ length: count }, () => connectTo(address)));
     crowd.push(...more);
     for (const one of more)
@@ -57,24 +50,20 @@ test('without a free file descriptor requests get 503, and 200 when there is one
     `Content-Length: ${event.length}`,
   ]);
   // It may have connected again before the files of the connections that were cut are used up.
-  const isRefused = async () => {
+  await untilSql(async () => {
     await proxy.cut();
     await proxy.restore();
     await useUpFiles(20);
     sender.send(head, event);
     return (await sender.answer()).status === 503;
-  };
-  await untilSql(isRefused, 'an event is refused');
-  for (const one of crowd) one.leave();
-  await untilSql(
-    async () =>
-      (
-        await ask('POST', `${address}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }).catch(
-          () => null,
-        )
-      )?.status === 200,
-    'events are accepted again',
-  );
+  }, 'an event is refused');
+  leave();
+  const isAccepted = () =>
+    ask('POST', `${address}/webhook`, { bearer: WEBHOOK_TOKEN, body: event }).then(
+      ({ status }) => status === 200,
+      () => false,
+    );
+  await untilSql(isAccepted, 'events are accepted again');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });

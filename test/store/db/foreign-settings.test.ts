@@ -1,6 +1,6 @@
 /**
- * Settings of the role, the database and the server that change the form or the meaning of values:
- * each service returns the same as without them.
+ * Settings of the role, the database or the server that change the form or the meaning of values:
+ * the services return the same as without them.
  */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -9,14 +9,9 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { dump, load } from '../../../scripts/dump.ts';
-import { databaseUrl, startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
-import {
-  ask as askDatabase,
-  changeSettings,
-  openConnections,
-  PURPOSES,
-} from '../../support/connections.ts';
+import { databaseUrl, withConnection } from '../../../scripts/postgres.ts';
+import { createEmptyDatabase } from '../../support/database.ts';
+import { ask as askDatabase, openConnections, PURPOSES } from '../../support/connections.ts';
 import { runCommand } from '../../support/commands.ts';
 import { ask, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
@@ -61,153 +56,101 @@ const FOREIGN: Readonly<Record<string, readonly string[]>> = {
   row_security: ['off'],
 };
 
-type Setting = readonly [name: string, value: string];
-const FIRST_VALUES: readonly Setting[] = Object.entries(FOREIGN).map(([name, [value = '']]) => [
-  name,
-  value,
-]);
+/** Creates the function, and sets each setting that this server knows to its first value. */
+async function setAll(sql: Sql) {
+  await sql.unsafe(HIDING);
+  for (const [setting, value] of await known(sql)) await set(sql, setting, value);
+}
 
-/** Settings that this server knows. */
-async function known(sql: Sql, settings: readonly Setting[]) {
+/** For connections that begin later. */
+async function set(sql: Sql, setting: string, value: string) {
+  const [row] = await sql`select current_database() as name`;
+  await sql.unsafe(`alter database ${row?.name} set ${setting} = ${value}`);
+}
+
+/** @returns each setting that this server knows with each of its values, the first of all first */
+async function known(sql: Sql) {
   const rows = await sql<Array<{ name: string }>>`select lower(name) as name from pg_settings`;
   const names = new Set(rows.map(({ name }) => name));
-  return settings.filter(([name]) => names.has(name));
+  const settings = Object.entries(FOREIGN).filter(([name]) => names.has(name));
+  return settings.flatMap(([name, values]) => values.map((value) => [name, value] as const));
 }
 
 const BODY =
   '{ "event": "page.updated",\n  "data": { "page_id": "\\u00fc 42", "text": "é € 𝄞 \\\\x" } }';
 const PASSWORD = "p\\x41 'ä' € 𝄞";
 
-const isNear = (text: string, seconds: number) =>
-  Math.abs(Date.parse(text) - Date.now() - seconds * 1_000) < 600_000;
+function assertNear(time: unknown, seconds = 0) {
+  const differenceMs = Math.abs(Date.parse(String(time)) - Date.now() - seconds * 1_000);
+  assert.ok(differenceMs < 600_000, String(time));
+}
 
-/** What users do with all services; throws where a value is not what it was. */
-async function useAll(t: TestContext, url: string, more: Readonly<Record<string, string>> = {}) {
+/** What users do with all services. Fails where a value is not what it was. */
+async function useAll(t: TestContext, url: string) {
   const target = await startRecorder(t);
   target.answer(reply(200, ''));
-  const forward = {
+  const { url: at, log } = await startGatehouse(t, SERVICES, url, {
     WEBHOOK_FORWARD_URL: target.url,
     WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
     SESSION_TTL: '3600',
-    ...more,
+  });
+  const command = async (...words: string[]) => {
+    const { code, stdout, stderr } = await runCommand([...words, '--json'], variables(url));
+    assert.equal(code, 0, stderr);
+    return JSON.parse(stdout);
   };
-  const { url: at, stop, log } = await startGatehouse(t, SERVICES, url, forward);
-  const again = async () => {
-    await useIdentity(at.identity, url);
-    await useSecrets(at.secrets);
-    await useWebhook(at.webhook, target, url);
-    assert.deepEqual(
-      log().filter(({ level }) => level === 'error'),
-      [],
-    );
+
+  const bearer = await logIn(at.identity);
+  const list = await ask('GET', `${at.identity}/api/session/?limit=1`, { bearer });
+  assertNear(list.json.data[0].created_at);
+  assertNear(list.json.data[0].expires_at, 3_600);
+  const [entry] = await command('audit', 'list');
+  assertNear(entry.created_at);
+
+  const secrets = secretsClient(at.secrets);
+  const kept = await secrets.keep(PASSWORD, { expires_in: 7_200, max_reads: 2 });
+  assertNear(kept.expires_at, 7_200);
+  assert.equal((await secrets.decrypt(kept.id, kept.secret)).json.password, PASSWORD);
+  assertNear((await secrets.receipt(kept.id)).json.created_at);
+
+  const sent = await ask('POST', `${at.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: BODY });
+  assert.equal(sent.status, 200, sent.text);
+  await until(() => target.received.length > 0, 'the delivery');
+  const { event, body } = await command('event', 'show', sent.json.id);
+  assertNear(event.received_at);
+  assert.deepEqual([target.received[0]?.body, body], [BODY, BODY]);
+  assert.deepEqual(
+    log().filter(({ level }) => level === 'error'),
+    [],
+  );
+}
+
+test('settings of the database change nothing from the first start on, and nothing in a dump', async (t) => {
+  const [source, copy, plain] = [
+    await createEmptyDatabase(t),
+    await createEmptyDatabase(t),
+    await createEmptyDatabase(t),
+  ];
+  await setAll(source.sql);
+  await setAll(copy.sql);
+  await useAll(t, source.url);
+  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-foreign-dump-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const dumped = async (url: string, name: string) => {
+    const file = join(directory, name);
+    await dump(url, file);
+    return readFileSync(file, 'utf8').split('\n').sort();
   };
-  await again();
-  return { again, stop };
-}
-
-async function useIdentity(origin: string, databaseUrl: string) {
-  const session = await logIn(origin);
-  const name = `user${Date.now()}`;
-  const user = { username: name, email: `${name}@example.org`, password: 'a-password-of-a-user' };
-  const made = await ask('POST', `${origin}/api/user/`, { bearer: session, body: user });
-  assert.equal(made.status, 201, made.text);
-  const list = await ask('GET', `${origin}/api/session/?limit=1`, { bearer: session });
-  assert.equal(list.status, 200, list.text);
-  const [newest] = list.json.data;
-  assert.ok(isNear(newest.created_at, 0), newest.created_at);
-  assert.ok(isNear(newest.expires_at, 3_600), newest.expires_at);
-  const audit = await runCommand(['audit', 'list', '--json'], variables(databaseUrl));
-  assert.equal(audit.code, 0, audit.stderr);
-  const [entry] = JSON.parse(audit.stdout);
-  assert.ok(isNear(entry.created_at, 0), audit.stdout);
-}
-
-async function useSecrets(origin: string) {
-  const client = secretsClient(origin);
-  const { id, secret, expires_at } = await client.keep(PASSWORD, {
-    expires_in: 7_200,
-    max_reads: 2,
-  });
-  assert.ok(isNear(String(expires_at), 7_200), String(expires_at));
-  assert.equal((await client.decrypt(id, secret)).json.password, PASSWORD);
-  const receipt = await client.receipt(id);
-  assert.equal(receipt.status, 200, receipt.text);
-  assert.ok(isNear(receipt.json.created_at, 0), receipt.text);
-}
-
-async function useWebhook(
-  origin: string,
-  target: Awaited<ReturnType<typeof startRecorder>>,
-  databaseUrl: string,
-) {
-  const before = target.received.length;
-  const answer = await ask('POST', `${origin}/webhook`, { bearer: WEBHOOK_TOKEN, body: BODY });
-  assert.equal(answer.status, 200, answer.text);
-  await until(() => target.received.length > before, 'the delivery');
-  assert.equal(target.received.at(-1)?.body, BODY);
-  const shown = await runCommand(
-    ['event', 'show', answer.json.id, '--json'],
-    variables(databaseUrl),
-  );
-  assert.equal(shown.code, 0, shown.stderr);
-  const { event, body } = JSON.parse(shown.stdout);
-  assert.ok(isNear(event.received_at, 0), shown.stdout);
-  assert.equal(body, BODY);
-}
-
-test('settings of the database change nothing, from the first start on', async (t) => {
-  const { sql, url } = await createEmptyDatabase(t);
-  await sql.unsafe(HIDING);
-  const name = new URL(url).pathname.slice(1);
-  for (const [setting, value] of await known(sql, FIRST_VALUES))
-    await sql.unsafe(`alter database ${name} set ${setting} = ${value}`);
-  await useAll(t, url);
-});
-
-test('settings of the role change nothing', async (t) => {
-  const { sql, url } = await createDatabase(t);
-  await sql.unsafe(HIDING);
-  const role = `role_${new URL(url).pathname.slice(1)}`;
-  await sql.unsafe(`create role ${role} superuser login password 'role'`);
-  t.after(() =>
-    withConnection(process.env.TEST_POSTGRES_URL ?? '', async (other) => {
-      await other.unsafe(`drop role ${role}`);
-    }),
-  );
-  for (const [setting, value] of await known(sql, FIRST_VALUES))
-    await sql.unsafe(`alter role ${role} set ${setting} = ${value}`);
-  const own = new URL(url);
-  own.username = role;
-  own.password = 'role';
-  await useAll(t, own.href);
-});
-
-test('settings of the server change nothing, also while services run', async (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-foreign-settings-'));
-  const server = await startPostgres({ directory, durable: false });
-  t.after(async () => {
-    await server.stop();
-    rmSync(directory, { recursive: true, force: true });
-  });
-  const url = databaseUrl(server.url, 'own');
-  await withConnection(server.url, (sql) => sql`create database own`);
-  const { again, stop } = await useAll(t, url);
-  const changes = await withConnection(url, async (sql) => {
-    await sql.unsafe(HIDING);
-    return (await known(sql, FIRST_VALUES)).map(
-      ([setting, value]) => `alter system set ${setting} = ${value}`,
-    );
-  });
-  await changeSettings(url, ...changes);
-  await again();
-  await stop();
-  await useAll(t, url);
+  const lines = await dumped(source.url, 'source');
+  for (const [name, { url }] of Object.entries({ copy, plain })) {
+    await load(url, join(directory, 'source'));
+    assert.deepEqual(await dumped(url, name), lines, name);
+  }
 });
 
 test('no value of a setting changes the form or the meaning of values', async (t) => {
   const { sql, url } = await createEmptyDatabase(t);
   await sql.unsafe(HIDING);
-  const name = new URL(url).pathname.slice(1);
   const statement = `
     select '\\x00ff'::bytea as bytes, timestamptz '2026-12-11 10:09:08.007Z' as time,
       (timestamptz '2026-12-11 10:09:08.007Z')::text as time_text, (interval '26 h')::text as span,
@@ -216,71 +159,52 @@ test('no value of a setting changes the form or the meaning of values', async (t
       now() > timestamptz '2020-01-01 00:00Z' as is_now, '€' as text,
       json_build_object('bytes', '\\x00ff'::bytea) as json,
       current_setting('transaction_isolation') as isolation,
+      current_setting('application_name') as application,
+      json_build_object('idle', current_setting('idle_in_transaction_session_timeout'),
+        'statement', current_setting('statement_timeout'),
+        'commit', current_setting('synchronous_commit')) as limits,
       (select json_object_agg(name, current_setting(name, true) order by name)
         from unnest('{lock_timeout,idle_session_timeout,idle_in_transaction_session_timeout,
           transaction_timeout,statement_timeout,synchronous_commit}'::text[]) as name) as settings`;
-  const usual = openConnections(t, url, 'usual');
+  const usual = openConnections(t, url, 'settings');
   const expected = new Map<string, Record<string, unknown>>();
   for (const purpose of PURPOSES)
     expected.set(purpose, await askDatabase(usual, purpose, statement));
-  assert.deepEqual(expected.get('read')?.bytes, Buffer.of(0, 255));
-  assert.deepEqual(expected.get('read')?.time, new Date('2026-12-11T10:09:08.007Z'));
-  const settings = Object.entries(FOREIGN).flatMap(([setting, values]) =>
-    values.map((value): Setting => [setting, value]),
+  const { bytes, time, isolation, application, limits } = expected.get('list') ?? {};
+  assert.deepEqual(
+    [bytes, time, isolation, application, limits],
+    [
+      Buffer.of(0, 255),
+      new Date('2026-12-11T10:09:08.007Z'),
+      'read committed',
+      'gatehouse-settings',
+      { idle: '10s', statement: '10s', commit: 'on' },
+    ],
   );
-  for (const [setting, value] of await known(sql, settings)) {
-    await sql.unsafe(`alter database ${name} set ${setting} = ${value}`);
-    const database = openConnections(t, url, 'foreign');
+  for (const [setting, value] of await known(sql)) {
+    await set(sql, setting, value);
+    const database = openConnections(t, url, 'settings');
     for (const purpose of PURPOSES) {
       const found = await askDatabase(database, purpose, statement);
       assert.deepEqual(found, expected.get(purpose), `${setting} = ${value}, ${purpose}`);
     }
     await database.close();
-    await sql.unsafe(`alter database ${name} reset ${setting}`);
+    await set(sql, setting, 'default');
   }
-});
-
-test('a dump is the same with any settings, and is loaded with any', async (t) => {
-  const source = await createDatabase(t);
-  const { stop } = await useAll(t, source.url);
-  await stop();
-  const copy = await createEmptyDatabase(t);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-foreign-dump-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
-  const plain = join(directory, 'plain');
-  await dump(source.url, plain);
-  for (const { sql, url } of [source, copy]) {
-    await sql.unsafe(HIDING);
-    const name = new URL(url).pathname.slice(1);
-    for (const [setting, value] of await known(sql, FIRST_VALUES))
-      await sql.unsafe(`alter database ${name} set ${setting} = ${value}`);
-  }
-  const foreign = join(directory, 'foreign');
-  const loaded = join(directory, 'loaded');
-  await dump(source.url, foreign);
-  await load(copy.url, plain);
-  await dump(copy.url, loaded);
-  const lines = (file: string) => readFileSync(file, 'utf8').split('\n').sort();
-  assert.deepEqual(lines(foreign), lines(plain));
-  assert.deepEqual(lines(loaded), lines(plain));
 });
 
 test('a value in another form is an error, not another value', async (t) => {
-  const { url } = await createDatabase(t);
+  const { url } = await createEmptyDatabase(t);
   const database = openConnections(t, url, 'changed');
-  const wrong = [
-    "select set_config('bytea_output', 'escape', false), '\\x4142'::bytea as value",
-    "select set_config('datestyle', 'SQL, DMY', false), timestamptz '2026-12-11' as value",
-    "select set_config('datestyle', 'German', false), date '2026-12-11' as value",
-  ];
-  for (const statement of wrong) {
-    await assert.rejects(
-      database.read((sql) => sql.unsafe(statement)),
-      { message: 'the database returned a value in an unknown form' },
-    );
+  for (const columns of [
+    "set_config('bytea_output', 'escape', false), '\\x4142'::bytea",
+    "set_config('datestyle', 'SQL, DMY', false), timestamptz '2026-12-11'",
+    "set_config('datestyle', 'German', false), date '2026-12-11'",
+  ]) {
+    const message = 'the database returned a value in an unknown form';
+    await assert.rejects(askDatabase(database, 'read', `select ${columns}`), { message });
   }
-  const after = await database.read((sql) => sql.unsafe('select 1 as value'));
-  assert.equal(after[0]?.value, 1, 'the connection is in order');
+  assert.deepEqual(await askDatabase(database, 'read', 'select 1 as value'), { value: 1 });
 });
 
 test('in a database whose encoding lacks characters, nothing starts', async (t) => {
@@ -296,10 +220,9 @@ test('in a database whose encoding lacks characters, nothing starts', async (t) 
   });
 });
 
-test('without foreign keys, nothing starts', async (t) => {
+test('without foreign keys, nothing starts, and check says why', async (t) => {
   const { sql, url } = await createEmptyDatabase(t);
-  const name = new URL(url).pathname.slice(1);
-  await sql.unsafe(`alter database ${name} set session_replication_role = replica`);
+  await set(sql, 'session_replication_role', 'replica');
   const message =
     'the database does not check foreign keys; reset session_replication_role of the role, the database and the server';
   await assert.rejects(startGatehouse(t, ['identity'], url), { message: `identity: ${message}.` });

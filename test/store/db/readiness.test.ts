@@ -38,16 +38,14 @@ async function createHouse(t: TestContext) {
 const connectAll = (database: Database) =>
   Promise.all(PURPOSES.map((purpose) => ask(database, purpose, 'select 1')));
 
-for (const roundTripMs of [100, 300, 800]) {
-  test(`ready with ${roundTripMs} ms to the database and back`, async (t) => {
-    const { proxy } = await createHouse(t);
-    const database = openConnections(t, proxy.url, 'house', PATIENT);
-    await connectAll(database);
-    proxy.delay(roundTripMs);
-    const { probe } = createProbe(database);
-    for (let round = 0; round < 20; round += 1) assert.equal(await probe(), null);
-  });
-}
+test('ready with 800 ms to the database and back', async (t) => {
+  const { proxy } = await createHouse(t);
+  const database = openConnections(t, proxy.url, 'house', PATIENT);
+  await connectAll(database);
+  proxy.delay(800);
+  const { probe } = createProbe(database);
+  for (let round = 0; round < 6; round += 1) assert.equal(await probe(), null);
+});
 
 test('a database without an answer: not ready after five seconds, which the log says once', async (t) => {
   const { sql, proxy } = await createHouse(t);
@@ -114,13 +112,4 @@ test('an address that swallows packets does not hold up the next try', async (t)
   const { probe } = createProbe(openConnections(t, url.href, 'house', PATIENT));
   await untilSql(async () => (await probe()) === null, 'it is ready');
   assert.deepEqual(addresses, []);
-});
-
-test('a host that swallows packets does not hold up the others', async (t) => {
-  const server = await startServer(t, 'a');
-  const swallowing = `127.0.0.1:${await startSwallowing(t, '127.0.0.1')}`;
-  const url = urlOf([swallowing, server.at], '?connect_timeout=99');
-  const database = openConnections(t, url, 'skip', PATIENT);
-  for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'a' }, purpose);
 });

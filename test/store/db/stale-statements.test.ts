@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { before, test } from 'node:test';
-import type { Database } from '../../../src/platform/db/pool.ts';
+import type { Database, Sql } from '../../../src/platform/db/pool.ts';
 import { createDatabase } from '../../support/database.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { latch, until } from '../../support/until.ts';
@@ -18,46 +18,25 @@ before(async () => {
   await file.sql`create table log (call text primary key, kind text)`;
 });
 
-/** Both kinds of statements return their parameters, and columns whose types change. */
-const calls = {
-  read: async (database: Database, call: string, id: number) => {
-    const [row] = await database.read(
-      (sql) => sql`select ${call}::text as call, id, name from things where id = ${id}`,
-    );
-    assert.deepEqual({ ...row }, { call, id, name: `name ${id}` });
-  },
-  list: async (database: Database, call: string, id: number) => {
-    const [row] = await database.list(
-      (sql) => sql`select *, ${call}::text as call from things where id = ${id}`,
-    );
-    assert.deepEqual({ ...row }, { call, id, name: `name ${id}` });
-  },
-  write: async (database: Database, call: string) => {
-    const [row] = await database.write(
-      (sql) => sql`insert into log values (${call}, 'write') returning *, 1 as one`,
-    );
-    assert.deepEqual({ ...row }, { call, kind: 'write', one: 1 });
-  },
-  update: async (database: Database, call: string, id: number) => {
-    const [row] = await database.write(
-      (sql) =>
-        sql`update things set name = name where id = ${id} returning name, ${call}::text as call`,
-    );
-    assert.deepEqual({ ...row }, { call, name: `name ${id}` });
-  },
-  transaction: async (database: Database, call: string, id: number) => {
-    const rows = await database.transaction(async (sql) => [
-      ...(await sql`select name, ${call}::text as call from things where id = ${id}`),
-      ...(await sql`insert into log values (${call}, 'transaction') returning kind, call`),
-    ]);
-    assert.deepEqual(
-      rows.map((row) => ({ ...row })),
-      [
-        { call, name: `name ${id}` },
-        { call, kind: 'transaction' },
-      ],
-    );
-  },
+const insert = (sql: Sql, call: string) =>
+  sql`insert into log values (${call}, 'written') returning *`;
+
+/** Statements return their parameters, and columns whose types change. */
+const CALLS = {
+  read: (database: Database, call: string, id: number) =>
+    database.read((sql) => sql`select ${call} as call, name from things where id = ${id}`),
+  list: (database: Database, call: string, id: number) =>
+    database.list((sql) => sql`select *, ${call} as call from things where id = ${id}`),
+  update: (database: Database, call: string, id: number) =>
+    database.write(
+      (sql) => sql`update things set name = name where id = ${id} returning name, ${call} as call`,
+    ),
+  write: (database: Database, call: string) => database.write((sql) => insert(sql, call)),
+  transaction: (database: Database, call: string, id: number) =>
+    database.transaction(async (sql) => [
+      ...(await sql`select name, ${call} as call from things where id = ${id}`),
+      ...(await insert(sql, call)),
+    ]),
 };
 
 /**
@@ -67,39 +46,36 @@ const calls = {
 async function underLoad(
   database: Database,
   disturb: (untilCalled: () => Promise<void>) => Promise<void>,
-): Promise<void> {
+) {
   await file.sql`delete from log`;
   let isOver = false;
   let finished = 0;
-  const written = new Set<string>();
-  const problems = new Map<string, number>();
-  const kinds = Object.entries(calls);
+  const written: string[] = [];
+  const kinds = Object.entries(CALLS);
   const callers = Array.from({ length: CALLERS }, async (_, caller) => {
     for (let number = 0; !isOver; number += 1) {
       const [kind, run] = kinds[(caller + number) % kinds.length] ?? assert.fail();
       const call = `${kind} ${caller}.${number}`;
-      if (kind === 'write' || kind === 'transaction') written.add(call);
-      await run(database, call, (caller * 37 + number) % 1_000).catch((error: unknown) => {
-        const problem =
-          error instanceof assert.AssertionError
-            ? `${kind}: wrong result`
-            : `${kind}: ${String(error)}`;
-        problems.set(problem, (problems.get(problem) ?? 0) + 1);
-      });
+      const id = (caller * 37 + number) % 1_000;
+      for (const row of await run(database, call, id)) {
+        assert.equal(row.call, call);
+        assert.equal(row.name ?? row.kind, row.kind ?? `name ${id}`);
+      }
+      if (kind === 'write' || kind === 'transaction') written.push(call);
       finished += 1;
     }
   });
+  const all = Promise.all(callers);
   const untilCalled = () => {
     const goal = finished + 2 * CALLERS;
     return until(() => finished >= goal, 'more calls have ended');
   };
-  await disturb(untilCalled).finally(() => {
+  const disturbed = disturb(untilCalled).finally(() => {
     isOver = true;
   });
-  await Promise.all(callers);
-  assert.deepEqual(Object.fromEntries(problems), {});
+  await Promise.all([all, Promise.race([all, disturbed])]);
   const logged = await file.sql`select call from log`;
-  assert.deepEqual(new Set(logged.map(({ call }) => call)), written);
+  assert.deepEqual(logged.map(({ call }) => call).sort(), written.sort());
 }
 
 test('column types change 20 times under load: each call gets its own result', async (t) => {
@@ -107,20 +83,18 @@ test('column types change 20 times under load: each call gets its own result', a
   await underLoad(database, async (untilCalled) => {
     for (let change = 0; change < 20; change += 1) {
       const type = change % 2 ? 'text' : 'varchar(400)';
-      await file.sql.unsafe(`alter table things alter column name type ${type}`);
-      await file.sql.unsafe(
-        `alter table log alter column call type ${type}, alter column kind type ${type}`,
-      );
+      await file.sql.unsafe(`alter table things alter name type ${type};
+        alter table log alter call type ${type}, alter kind type ${type}`);
       await untilCalled();
     }
   });
 });
 
 for (const statement of ['deallocate all', 'discard all']) {
-  test(`"${statement}" 20 times under load: each call gets its own result`, async (t) => {
+  test(`"${statement}" ten times under load: each call gets its own result`, async (t) => {
     const database = openConnections(t, file.url, 'forgotten');
     await underLoad(database, async (untilCalled) => {
-      for (let time = 0; time < 20; time += 1) {
+      for (let time = 0; time < 10; time += 1) {
         for (const purpose of ['read', 'write', 'list'] as const)
           await database[purpose]((sql) => sql.unsafe(statement));
         await untilCalled();
@@ -131,54 +105,45 @@ for (const statement of ['deallocate all', 'discard all']) {
 
 test('a transaction that is told to have committed is stored, also after "deallocate all"', async (t) => {
   const database = openConnections(t, file.url, 'committed');
-  await database.transaction(async (sql) => {
-    await sql`select 1`;
-  });
+  await database.transaction((sql) => sql`select 1`);
   await database.transaction(async (sql) => {
     await sql.unsafe('deallocate all');
     await sql.unsafe(`insert into log values ('committed', 'transaction')`);
   });
-  const stored = await file.sql`select from log where call = 'committed'`;
-  assert.equal(stored.length, 1);
+  assert.equal((await file.sql`select from log where call = 'committed'`).length, 1);
 });
 
 test('a parameter type changes: the statement is prepared again', async (t) => {
   const database = openConnections(t, file.url, 'parameter');
   const find = () => database.read((sql) => sql`select name from things where id = ${7}`);
-  assert.equal((await find())[0]?.name, 'name 7');
-  await file.sql`alter table things alter column id type text`;
-  assert.equal((await find())[0]?.name, 'name 7');
-  await file.sql`alter table things alter column id type integer using id::integer`;
-  assert.equal((await find())[0]?.name, 'name 7');
+  for (const type of ['integer', 'text', 'integer using id::integer']) {
+    await file.sql.unsafe(`alter table things alter id type ${type}`);
+    assert.equal((await find())[0]?.name, 'name 7', type);
+  }
 });
 
 test('a connection that is replaced finishes its call', async (t) => {
   const database = openConnections(t, file.url, 'finishes');
   const find = () =>
     database.transaction(async (sql) => {
-      const [row] =
-        await sql`select name as marked, pg_backend_pid() as pid from things where id = 7`;
-      return { marked: row?.marked, pid: Number(row?.pid) };
+      const [row] = await sql`select name, pg_backend_pid() as pid from things where id = 7`;
+      assert.equal(row?.name, 'name 7');
+      return Number(row?.pid);
     });
   const before = await find();
   const { opened: gate, open: goOn } = latch();
   const slow = database.transaction(async (sql) => {
-    const [row] = await sql`select pg_backend_pid() as pid`;
     await gate;
-    return { pid: Number(row?.pid), rows: [...(await sql`select 1 as one`)] };
+    const [row] = await sql`select pg_backend_pid() as pid`;
+    return Number(row?.pid);
   });
   // On another connection, whose statement is stale.
   const prepared = await find();
-  await file.sql`alter table things alter column name type varchar(401)`;
-  const now = await find();
-  assert.deepEqual([prepared.marked, now.marked], ['name 7', 'name 7']);
-  assert.notEqual(now.pid, prepared.pid);
+  await file.sql`alter table things alter name type varchar(401)`;
+  assert.notEqual(await find(), prepared);
   goOn();
-  const { pid, rows } = await slow;
-  assert.deepEqual(rows, [{ one: 1 }]);
-  assert.equal(pid, before.pid);
-  await untilSql(
-    async () => (await file.sql`select 1 from pg_stat_activity where pid = ${pid}`).length === 0,
-    'the old connection is closed',
-  );
+  assert.equal(await slow, before);
+  const isClosed = async () =>
+    (await file.sql`select from pg_stat_activity where pid = ${before}`).length === 0;
+  await untilSql(isClosed, 'the old connection is closed');
 });
