@@ -9,6 +9,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
+import { onOneServer } from '../../support/one-server.ts';
 import {
   type SecretsClient,
   secretsClient,
@@ -116,7 +117,7 @@ test('each failed read is one line with its reason and one count', async () => {
   assert.equal((await receipt(id)).json.failed_reads, 3);
 });
 
-test('a reader that loses the last read to another one is logged', async (t) => {
+test('a reader that loses the last read to another one is logged', onOneServer, async (t) => {
   const rival = await startGatehouse(t, ['secrets'], databaseUrl);
   const blocker = connect(databaseUrl);
   t.after(() => blocker.end());

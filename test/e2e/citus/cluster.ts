@@ -8,7 +8,8 @@ import { withConnection } from '../../../scripts/postgres.ts';
 import { root, runProgram } from '../../support/process.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { createMachine, findPostgres } from '../ha/cluster.ts';
-import { createServer, PASSWORD, type Server } from '../servers.ts';
+import type { Owner } from '../programs.ts';
+import { createServer, PASSWORD } from '../servers.ts';
 
 export const SHARDS = 8;
 
@@ -26,49 +27,30 @@ const SETTINGS = [
 ];
 
 /** @returns the folder of a PostgreSQL with Citus: CITUS_BIN, or that of pg_config or the system */
-export function findCitus(): string | null {
-  const folders = [process.env.CITUS_BIN, binOf('pg_config'), findPostgres()];
-  return folders.find((folder) => folder !== undefined && hasCitus(folder)) ?? null;
+export function findCitus() {
+  const folders = [process.env.CITUS_BIN, output('pg_config', '--bindir'), findPostgres()];
+  const hasCitus = (bin: string) =>
+    existsSync(join(output(join(bin, 'pg_config'), '--sharedir'), 'extension/citus.control'));
+  return folders.find((folder) => folder && hasCitus(folder)) ?? null;
 }
 
-function binOf(program: string): string | undefined {
-  const { status, stdout } = spawnSync(program, ['--bindir'], { encoding: 'utf8' });
-  return status === 0 ? stdout.trim() : undefined;
-}
+const output = (program: string, word: string) =>
+  (spawnSync(program, [word], { encoding: 'utf8' }).stdout ?? '').trim();
 
-function hasCitus(bin: string): boolean {
-  const { status, stdout } = spawnSync(join(bin, 'pg_config'), ['--sharedir'], {
-    encoding: 'utf8',
-  });
-  return status === 0 && existsSync(join(stdout.trim(), 'extension/citus.control'));
-}
+export type Citus = Awaited<ReturnType<typeof startCitus>>;
 
-interface Owner {
-  after(fn: () => Promise<void>): void;
-}
-
-export interface Citus {
-  readonly coordinator: Server;
-  readonly workers: readonly [Server, Server];
-  /** Runs a statement on each node. */
-  onAll(work: (sql: Sql) => Promise<unknown>, database?: string): Promise<void>;
-  /** A new database of the role gatehouse on each node, with the extension and both workers. */
-  createDatabase(name: string): Promise<void>;
-}
-
-export async function startCitus(t: Owner): Promise<Citus> {
+export async function startCitus(t: Owner) {
   const bin = findCitus() ?? assert.fail('Citus is not installed');
   const machine = createMachine(t);
   // With which the nodes connect to each other.
   machine.write('.pgpass', `*:*:*:*:${PASSWORD}\n`);
-  const coordinator = await createServer(machine, bin, 'coordinator', SETTINGS);
-  const workers = [
-    await createServer(machine, bin, 'worker1', SETTINGS),
-    await createServer(machine, bin, 'worker2', SETTINGS),
-  ] as const;
+  const create = (name: string) => createServer(machine, bin, name, SETTINGS);
+  const coordinator = await create('coordinator');
+  const workers = [await create('worker1'), await create('worker2')] as const;
   const nodes = [...workers, coordinator];
   for (const node of nodes) await node.start();
-  const onAll: Citus['onAll'] = async (work, database = 'postgres') => {
+  /** Runs a statement on each node. */
+  const onAll = async (work: (sql: Sql) => Promise<unknown>, database = 'postgres') => {
     for (const node of nodes) await withConnection(node.url('postgres', database), work);
   };
   await onAll((sql) => sql.unsafe(`create role gatehouse login password '${PASSWORD}'`));
@@ -76,7 +58,8 @@ export async function startCitus(t: Owner): Promise<Citus> {
     coordinator,
     workers,
     onAll,
-    async createDatabase(name) {
+    /** A new database of the role gatehouse on each node, with the extension and both workers. */
+    async createDatabase(name: string) {
       await onAll((sql) => sql`create database ${sql(name)} owner gatehouse`);
       await onAll((sql) => sql`create extension citus`, name);
       await withConnection(coordinator.url('postgres', name), async (sql) => {
@@ -95,7 +78,7 @@ export function distribute(url: string) {
 }
 
 /** Creates the schemas of all services. */
-export async function migrate(t: Owner, url: string): Promise<void> {
+export async function migrate(t: Owner, url: string) {
   const { code, stderr } = await runProgram(t, root, ['migrate'], variables(url));
   assert.equal(code, 0, stderr);
 }
@@ -104,10 +87,7 @@ export async function migrate(t: Owner, url: string): Promise<void> {
  * Starts a cluster with the schemas of all services, and distributes the secrets.
  * @returns also the address of the database for the services
  */
-export async function startDistributed(
-  t: Owner,
-  database: string,
-): Promise<{ citus: Citus; url: string }> {
+export async function startDistributed(t: Owner, database: string) {
   const citus = await startCitus(t);
   await citus.createDatabase(database);
   const url = citus.coordinator.url('gatehouse', database);
@@ -117,21 +97,12 @@ export async function startDistributed(
   return { citus, url };
 }
 
-export interface Kept {
-  readonly id: string;
-  readonly secret: string;
-}
-
 /** The port of the worker that has each secret, by the id of the secret. */
-export async function portsOf(
-  { coordinator }: Citus,
-  database: string,
-  kept: readonly Kept[],
-): Promise<ReadonlyMap<string, number>> {
+export async function portsOf({ coordinator }: Citus, database: string, ids: readonly string[]) {
   const rows = await withConnection(
     coordinator.url('postgres', database),
     (sql) => sql<Array<{ id: string; port: number }>>`
-      select id, nodeport as port from unnest(${kept.map(({ id }) => id)}::uuid[]) as id
+      select id, nodeport as port from unnest(${ids}::uuid[]) as id
         join pg_dist_placement
           on shardid = get_shard_id_for_distribution_column('secrets.secrets', id)
         join pg_dist_node using (groupid)`,
@@ -140,7 +111,7 @@ export async function portsOf(
 }
 
 /** Commits in doubt on each worker. */
-export const preparedOn = ({ workers }: Citus, database: string): Promise<number[]> =>
+export const preparedOn = ({ workers }: Citus, database: string) =>
   Promise.all(
     workers.map((worker) =>
       withConnection(worker.url('postgres', database), async (sql) => {
@@ -149,9 +120,3 @@ export const preparedOn = ({ workers }: Citus, database: string): Promise<number
       }),
     ),
   );
-
-export const versionOf = (citus: Citus) =>
-  withConnection(citus.coordinator.url('postgres', 'gatehouse'), async (sql) => {
-    const [row] = await sql`select citus_version() as version`;
-    return String(row?.version);
-  });

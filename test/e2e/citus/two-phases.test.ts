@@ -17,7 +17,11 @@ async function start(t: TestContext) {
   const { url: at } = await startGatehouse(t, ['secrets'], url);
   const { keep } = secretsClient(at.secrets);
   const kept = await Promise.all(Array.from({ length: 12 }, () => keep('text', { max_reads: 1 })));
-  const ports = await portsOf(citus, NAME, kept);
+  const ports = await portsOf(
+    citus,
+    NAME,
+    kept.map(({ id }) => id),
+  );
   const ids = citus.workers.map(({ port }) => {
     const found = kept.find(({ id }) => ports.get(id) === port);
     return found?.id ?? assert.fail('a worker has no secret');
@@ -29,12 +33,7 @@ async function start(t: TestContext) {
 const HOLD = `alter system set synchronous_standby_names = 'none'`;
 const RELEASE = 'alter system reset synchronous_standby_names';
 
-interface Row {
-  readonly id: string;
-  readonly commitment: Buffer;
-  readonly reads: number;
-  readonly ending: string | null;
-}
+type Row = Readonly<{ id: string; commitment: Buffer; reads: number; ending: string | null }>;
 
 const rowsOf = (url: string, ids: readonly string[]) =>
   withConnection(
@@ -44,12 +43,10 @@ const rowsOf = (url: string, ids: readonly string[]) =>
       where id in ${sql(ids)} order by id`,
   );
 
-const CASES = [
-  { when: 'after its own commit', isCommitted: true, what: 'both reads count' },
-  { when: 'before its own commit', isCommitted: false, what: 'neither read counts' },
-];
-
-for (const { when, isCommitted, what } of CASES) {
+for (const [when, isCommitted, what] of [
+  ['after its own commit', true, 'both reads count'],
+  ['before its own commit', false, 'neither read counts'],
+] as const) {
   test(`the coordinator dies between the phases, ${when}: ${what}`, async (t) => {
     const { citus, url, ids } = await start(t);
     const { coordinator, workers } = citus;
@@ -58,10 +55,9 @@ for (const { when, isCommitted, what } of CASES) {
     const administrator = held.url('postgres', NAME);
     await changeSettings(administrator, HOLD);
     const database = openConnections(t, url, 'reader');
-    const end = new Date(Date.now() + 60_000);
-    const isLate = () => false;
+    const given = { isLate: () => false, until: new Date(Date.now() + 60_000) };
     // In the same turn, so that one statement is for both.
-    const reads = rows.map((row) => useUpRead(database, { ...row, isLate, until: end }));
+    const reads = rows.map((row) => useUpRead(database, { ...row, ...given }));
     const outcomes = Promise.allSettled(reads);
     const areBoth = async () => (await preparedOn(citus, NAME)).every((count) => count === 1);
     await until('both workers have prepared the commit', areBoth);

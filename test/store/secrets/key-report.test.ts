@@ -1,16 +1,10 @@
 /** The report on server secrets at startup and in the metrics. */
 import assert from 'node:assert/strict';
-import { after, test, type TestContext } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
-import {
-  ask,
-  type Gatehouse,
-  SERVER_SECRET,
-  startGatehouse,
-  assertStatus,
-} from '../../support/gatehouse.ts';
+import { ask, type Gatehouse, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { until } from '../../support/until.ts';
@@ -20,13 +14,8 @@ const NEW = 'new-server-secret-0123456789abcdefghijklmn';
 const OTHER = 'other-server-secret-0123456789abcdefghijkl';
 const idOf = (secret: string) => createServerKey(secret).id;
 
-const start = async (
-  owner: Parameters<typeof startGatehouse>[0],
-  { url }: TestDatabase,
-  current: string,
-  previous = '',
-) =>
-  startGatehouse(owner, ['secrets'], url, {
+const start = (t: TestContext, { url }: TestDatabase, current: string, previous = '') =>
+  startGatehouse(t, ['secrets'], url, {
     SERVER_SECRET: current,
     SERVER_SECRET_PREVIOUS: previous,
   });
@@ -40,18 +29,16 @@ const MISSING =
  * The log lines about server secrets, in order. They follow the count, which runs in the
  * background.
  */
-async function reportOf(gatehouse: Gatehouse): Promise<unknown[][]> {
-  await until(() => gatehouse.log().some(({ state }) => state === 'current'), 'the report');
+async function reportOf({ log }: Gatehouse) {
+  await until(() => log().some(({ state }) => state === 'current'), 'the report');
   // All lines are written in the same turn.
   await setImmediate();
-  const lines = gatehouse
-    .log()
-    .filter(
-      ({ message }) => message === NEW_HERE || message === MISSING || message === 'server secret',
+  const ours = new Set<unknown>([NEW_HERE, MISSING, 'server secret']);
+  return log()
+    .filter(({ message }) => ours.has(message))
+    .map(({ level, message, key_id, state, secrets }) =>
+      [level, message, key_id, state, secrets].filter((one) => one !== undefined),
     );
-  return lines.map(({ level, message, key_id, state, secrets }) =>
-    [level, message, key_id, state, secrets].filter((one) => one !== undefined),
-  );
 }
 
 /** A database with three secrets encrypted under OLD, one of which can be read once. */
@@ -67,25 +54,17 @@ async function withThree(t: TestContext) {
   return { database, gatehouse, client, made };
 }
 
-const rowsOf = async ({ sql }: TestDatabase) =>
-  [...(await sql`select * from secrets.secrets order by id`)].map((row) => ({ ...row }));
-
 test('the first server secret of a database is reported as current, without a warning', async (t) => {
   const database = await createDatabase(t);
-  const first = await start(t, database, OLD);
-  assert.deepEqual(await reportOf(first), [['info', 'server secret', idOf(OLD), 'current', 0]]);
-  await secretsClient(first.url.secrets).keep('x');
-  await first.stop();
-  assert.deepEqual(await reportOf(await start(t, database, OLD)), [
-    ['info', 'server secret', idOf(OLD), 'current', 1],
-  ]);
+  for (const _start of [1, 2])
+    assert.deepEqual(await reportOf(await start(t, database, OLD)), [
+      ['info', 'server secret', idOf(OLD), 'current', 0],
+    ]);
 });
 
 test('a wrong SERVER_SECRET: reported at startup with the missing key id; the service serves', async (t) => {
   const { database, gatehouse, made } = await withThree(t);
-  const before = await rowsOf(database);
   await gatehouse.stop();
-
   const wrong = await start(t, database, NEW);
   assert.deepEqual(await reportOf(wrong), [
     ['warn', NEW_HERE, idOf(NEW)],
@@ -96,12 +75,8 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
   const there = secretsClient(wrong.url.secrets);
   for (const { id, secret } of made)
     assert.equal((await there.decrypt(id, secret)).json.error.code, 'key_unknown');
-  assert.deepEqual(await rowsOf(database), before);
-  assertStatus(
-    await there.decrypt((await there.keep('new')).id, 'x'),
-    404,
-    'new secrets are served',
-  );
+  const own = await there.keep('new');
+  assert.equal((await there.decrypt(own.id, own.secret)).status, 200, 'new secrets are served');
   const written = wrong.stdout() + wrong.stderr();
   for (const mark of [OLD, NEW, 'marked-', ...made.map(({ secret }) => secret)])
     assert.ok(!written.includes(mark));
@@ -114,9 +89,8 @@ test('a wrong SERVER_SECRET: reported at startup with the missing key id; the se
     ['info', 'server secret', idOf(OLD), 'current', 3],
   ]);
   const back = secretsClient(right.url.secrets);
-  for (const { id, secret } of made.slice(0, 2)) {
+  for (const { id, secret } of made.slice(0, 2))
     assert.equal((await back.decrypt(id, secret)).json.password, 'marked-text');
-  }
 });
 
 test('every missing and every configured server secret is reported with its count', async (t) => {
@@ -166,19 +140,15 @@ test('a new server secret: one of several replicas that start together warns', a
 test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {
   const { database, client, made } = await withThree(t);
   await secretsClient((await start(t, database, NEW, OLD)).url.secrets).keep('x');
-  const housekeeping = startHousekeeping({ after }, database.url, { SERVER_SECRET: OTHER });
-  const stored = async () => {
-    await housekeeping.run('count secrets by server secret');
-    return housekeeping
-      .metrics()
-      .split('\n')
-      .filter((line) => line.startsWith('gatehouse_secrets_stored'))
-      .sort();
+  const { run, metrics } = startHousekeeping(t, database.url, { SERVER_SECRET: OTHER });
+  const assertStored = async (underOld: number) => {
+    await run('count secrets by server secret');
+    const lines = metrics().match(/^gatehouse_secrets_stored\{.*$/gm) ?? [];
+    const line = (secret: string, secrets: number) =>
+      `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
+    assert.deepEqual(lines.sort(), [line(OLD, underOld), line(NEW, 1)].sort());
   };
-  const line = (secret: string, secrets: number) =>
-    `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
-  assert.deepEqual(await stored(), [line(OLD, 3), line(NEW, 1)].sort());
+  await assertStored(3);
   for (const { id } of made) await client.remove(id);
-  assert.deepEqual(await stored(), [line(OLD, 0), line(NEW, 1)].sort());
-  assert.match(housekeeping.metrics(), /^# TYPE gatehouse_secrets_stored gauge$/m);
+  await assertStored(0);
 });

@@ -7,24 +7,21 @@ import { after, test } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { expireRequest } from '../../support/altered-requests.ts';
-import { createDatabase } from '../../support/database.ts';
-import { ask, AUTH_TOKEN, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { ask, AUTH_TOKEN, launch, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
 
-const { url, sql } = await createDatabase();
-const start = async (secret: string, previous = '') =>
-  startGatehouse({ after }, ['secrets'], url, {
+const { sql, databaseUrl, secrets: before } = await launch(['secrets'], { SHARE_PAGES: 'on' });
+const start = (previous = '') =>
+  startGatehouse({ after }, ['secrets'], databaseUrl, {
     SHARE_PAGES: 'on',
-    SERVER_SECRET: secret,
+    SERVER_SECRET: 'new-server-secret-0123456789abcdefghijklmn',
     SERVER_SECRET_PREVIOUS: previous,
   });
-const before = await start(SERVER_SECRET);
-const NEW = 'new-server-secret-0123456789abcdefghijklmn';
-const without = await start(NEW);
-const both = await start(NEW, SERVER_SECRET);
+const without = await start();
+const both = await start(SERVER_SECRET);
 const base = without.url.secrets;
-const post = (path: string, body: unknown) => ask('POST', `${base}${path}`, { body });
-const make = async (path: string, body: unknown) =>
-  (await ask('POST', `${before.url.secrets}${path}`, { bearer: AUTH_TOKEN, body })).json;
+const post = (path: string, body: unknown, at = base) =>
+  ask('POST', `${at}${path}`, { bearer: AUTH_TOKEN, body });
+const make = async (path: string, body: unknown, at = before) => (await post(path, body, at)).json;
 const request = async () => {
   const { request: made } = await createRequest('text', 'x');
   const { id, receipt } = await make('/api/store/request', made);
@@ -45,22 +42,18 @@ test('a missing server secret: 503 for every key of a link, and no wrong link is
     [`/request/${asked.id}`, { key: asked.receipt }],
     [`/r/${asked.id}`, { key: asked.receipt }],
     [`/s/${asked.id}/delete`, { key: asked.receipt }],
+    [`/api/store/decrypt?id=${kept.id}`, { secret: kept.secret }],
   ] as const;
   for (const [path, body] of attempts) {
     const { status, json } = await post(path, body);
     assert.deepEqual([status, json.error.code], [503, 'key_unknown'], path);
   }
-  const decrypted = await ask('POST', `${without.url.secrets}/api/store/decrypt?id=${kept.id}`, {
-    bearer: AUTH_TOKEN,
-    body: { secret: kept.secret },
-  });
-  assert.deepEqual([decrypted.status, decrypted.json.error.code], [503, 'key_unknown']);
   const logged = without.log().filter(({ key_id, secret_id }) => key_id === KEY_ID && secret_id);
   assert.deepEqual(new Set(logged.map(({ secret_id }) => secret_id)), new Set([kept.id, asked.id]));
   for (const line of logged) assert.match(String(line.message), /a server secret is missing/);
   assert.equal(await counted(), 0);
   for (const [path, body] of attempts.slice(4, 7))
-    assert.equal((await ask('POST', `${both.url.secrets}${path}`, { body })).status, 200, path);
+    assert.equal((await post(path, body, both.url.secrets)).status, 200, path);
 });
 
 test('what has ended is not found without its server secret, without an error or a count', async () => {
@@ -81,13 +74,10 @@ test('what has ended is not found without its server secret, without an error or
 });
 
 test('a wrong key of a secret whose server secret is there counts as before', async () => {
-  const { json } = await ask('POST', `${base}/api/store/encrypt`, {
-    bearer: AUTH_TOKEN,
-    body: { password: 'x' },
-  });
+  const { id } = await make('/api/store/encrypt', { password: 'x' }, base);
   for (const [path, body] of [
-    [`/s/${json.id}/status`, { secret: 'A'.repeat(43) }],
-    [`/r/${json.id}`, { key: 'x' }],
+    [`/s/${id}/status`, { secret: 'A'.repeat(43) }],
+    [`/r/${id}`, { key: 'x' }],
   ] as const)
     assert.equal((await post(path, body)).json.error.code, 'not_found');
   const [{ attempts } = {}] =
