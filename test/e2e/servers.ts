@@ -9,18 +9,17 @@ import type { Supervised } from '../../scripts/supervise.ts';
 import type { Machine } from './ha/cluster.ts';
 import { freePort } from './programs.ts';
 
-/** Of all, and of no use elsewhere: everything listens on 127.0.0.1 for the time of the test. */
+/** Of all, and of no use elsewhere: everything listens on this host for the time of the test. */
 export const PASSWORD = 'rehearsal';
 const READY_MS = 60_000;
 
-export interface Server {
-  readonly port: number;
-  url(role: string, database: string): string;
-  start(): Promise<void>;
-  /** As `pg_ctl stop --mode fast`. */
-  stop(): Promise<void>;
-  /** `kill -9`. */
-  kill(): Promise<void>;
+export type Server = Awaited<ReturnType<typeof createServer>>;
+
+interface Options {
+  readonly host?: string;
+  readonly port?: number;
+  /** The URL of the server whose data it copies, as a standby. */
+  readonly primary?: string;
 }
 
 /**
@@ -28,30 +27,37 @@ export interface Server {
  * @param settings such as `wal_level=logical`
  */
 export async function createServer(
-  machine: Machine,
+  { home, write, run }: Machine,
   bin: string,
   name: string,
   settings: readonly string[],
-): Promise<Server> {
-  const { home, write, run } = machine;
+  { host = '127.0.0.1', port: given, primary }: Options = {},
+) {
   const data = join(home, name);
   const options = { ...unprivilegedUser(), cwd: home, env: { LC_ALL: 'C.UTF-8' } };
-  const password = write(`${name}-password`, PASSWORD);
-  const words = ['-U', 'postgres', '-A', 'scram-sha-256', '--pwfile', password, '-E', 'UTF8'];
-  execFileSync(join(bin, 'initdb'), ['-D', data, ...words], options);
-  const port = await freePort();
-  const all = [`port=${port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories='];
+  const words = ['-U', 'postgres', '-A', 'scram-sha-256', '-E', 'UTF8'];
+  if (primary === undefined) {
+    const password = ['--pwfile', write(`${name}-password`, PASSWORD)];
+    execFileSync(join(bin, 'initdb'), ['-D', data, ...words, ...password], options);
+  } else {
+    const copy = ['-D', data, '-d', primary, '--write-recovery-conf', '--checkpoint', 'fast'];
+    execFileSync(join(bin, 'pg_basebackup'), copy, options);
+  }
+  const port = given ?? (await freePort());
+  const all = [`port=${port}`, `listen_addresses=${host}`, 'unix_socket_directories='];
   const flags = [...all, ...settings].flatMap((setting) => ['-c', setting]);
   const url = (role: string, database: string) =>
-    `postgres://${role}:${PASSWORD}@127.0.0.1:${port}/${database}`;
+    `postgres://${role}:${PASSWORD}@${host}:${port}/${database}`;
   let running: Supervised | undefined;
   const end = async (signal: 'INT' | 'KILL') => {
     running?.tell(signal);
     await running?.ended;
   };
   return {
+    host,
     port,
     url,
+    /** As `pg_ctl stop --mode fast`. */
     stop: () => end('INT'),
     kill: () => end('KILL'),
     async start() {
