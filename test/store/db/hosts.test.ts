@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
+import { TooSlow } from '../../../src/platform/runtime/errors.ts';
 import {
   ask,
   changeSettings,
@@ -167,6 +168,10 @@ test('application_name and the limits reach the server', async (t) => {
     const expected = { name: 'my app-limits', statement: '2min', idle: '2min' };
     assert.deepEqual(await ask(named, purpose, show), expected, purpose);
   }
+  const short = openConnections(t, url, 'short', { DATABASE_STATEMENT_TIMEOUT: '1' });
+  const endless = `with recursive numbers as (select 1 as n union all select n from numbers)
+    select count(*) from (select from numbers limit 1000000000000) rows`;
+  await assert.rejects(ask(short, 'list', endless), TooSlow);
 });
 
 test('DATABASE_LOCK_TIMEOUT ends a call that waits for a lock, and no other one', async (t) => {

@@ -1,6 +1,6 @@
 /**
  * Write access to the database must not suffice to change what the sender of a secret asked for.
- * Every change of a row is tried in test/unit/crypto/row-tag.test.ts; here, one of each column.
+ * Every change of a row is tried in test/unit/crypto/envelope.test.ts; here, one of each column.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
