@@ -244,12 +244,14 @@ test('credentials of the program behind the proxy do not hide the cookie', async
 
 test('a signed-in browser continues at once, but not without the cookie for the domain', async () => {
   const { host, domain } = await addSignedIn();
+  const other = await addSignedIn();
   const path = `/login?return_to=${encodeURIComponent('https://wiki.example.org/x')}`;
   const both = `${host}; ${domain}`;
   assert.match((await show(path, both)).text, /url=https:\/\/wiki\.example\.org\/x"/);
   for (const [address, cookie] of [
     [path, host],
     [path, domain],
+    [path, `${host}; ${other.domain}`],
     [path, ''],
     [`${path}&again=on`, both],
   ] as const)

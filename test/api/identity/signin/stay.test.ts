@@ -117,7 +117,9 @@ test('a use each week keeps the session, up to its own limit, without the idle l
 test('where it is not offered, it is neither shown nor taken', async (t) => {
   const other = await startPortal(t);
   assert.doesNotMatch((await other.visit('/login')).text, /name="stay"/);
-  const { username } = await other.add();
+  const { id, username } = await other.add();
   const page = await other.post('/login', '', { username, password: PASSWORD, stay: 'on' });
   assert.deepEqual(agesOf(page), NOT_KEPT);
+  const [row] = await other.sql`select stays_until from identity.sessions where user_id = ${id}`;
+  assert.equal(row?.stays_until, null);
 });
