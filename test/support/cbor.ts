@@ -26,28 +26,14 @@ function head(type: number, argument: number): Buffer {
 export function coseOf(spki: Buffer, algorithm?: number): Buffer {
   const jwk = createPublicKey({ key: spki, format: 'der', type: 'spki' }).export({ format: 'jwk' });
   const bytes = (text = '') => Buffer.from(text, 'base64url');
-  const members: Record<string, ReadonlyArray<readonly [number, number | Buffer]>> = {
-    EC: [
-      [1, 2],
-      [3, algorithm ?? -7],
-      [-1, 1],
-      [-2, bytes(jwk.x)],
-      [-3, bytes(jwk.y)],
-    ],
-    OKP: [
-      [1, 1],
-      [3, algorithm ?? -8],
-      [-1, 6],
-      [-2, bytes(jwk.x)],
-    ],
-    RSA: [
-      [1, 3],
-      [3, algorithm ?? -257],
-      [-1, bytes(jwk.n)],
-      [-2, bytes(jwk.e)],
-    ],
+  const { kty = '', x, y, n, e } = jwk;
+  const members: Record<string, Readonly<Record<string, number | Buffer>>> = {
+    EC: { 1: 2, 3: algorithm ?? -7, [-1]: 1, [-2]: bytes(x), [-3]: bytes(y) },
+    OKP: { 1: 1, 3: algorithm ?? -8, [-1]: 6, [-2]: bytes(x) },
+    RSA: { 1: 3, 3: algorithm ?? -257, [-1]: bytes(n), [-2]: bytes(e) },
   };
-  return encodeCbor(new Map(members[jwk.kty ?? '']));
+  const pairs = Object.entries(members[kty] ?? {});
+  return encodeCbor(new Map(pairs.map(([label, value]) => [Number(label), value])));
 }
 
 /** @param statement of an attestation, which the service ignores */
