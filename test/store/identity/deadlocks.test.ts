@@ -9,7 +9,7 @@ import { connect } from '../../../scripts/postgres.ts';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
 import { takeNamedLock } from '../../../src/identity/store/rights.ts';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
-import { untilSql } from '../../support/connections.ts';
+import { untilLocked, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
@@ -180,6 +180,33 @@ test('a session is revoked only under the lock of its user, by its token and by 
       assert.equal(isAnswered, false, `by its ${place}`);
     });
     assert.equal((await answer)?.json.data.message, '1 session revoked.');
+  }
+});
+
+test('a change locks users by their ids, before what ends all sessions and its credential', async (t) => {
+  const other = connect(url);
+  t.after(() => other.end());
+  for (let round = 0; round < 4; round += 1) {
+    const people = [await storeUser(sql, true), await storeUser(sql, true)];
+    const [low, high] = people.sort((one, two) => (one.user_id < two.user_id ? -1 : 1));
+    assert.ok(low && high);
+    for (const [actor, target] of [
+      [low, high],
+      [high, low],
+    ] as const) {
+      let answer: Promise<Answer> | undefined;
+      await other.begin(async (held) => {
+        await held`select from identity.users where id = ${low.user_id} for no key update`;
+        const body = { last_name: 'Changed' };
+        const path = `${replicas[0]}/api/user/${target.user_id}`;
+        answer = ask('PATCH', path, { bearer: actor.session, body });
+        await untilLocked(held, 1);
+        await sql`select from identity.users where id = ${high.user_id} for update nowait`;
+        await sql`select from identity.global_revocation for update nowait`;
+        await sql`select from identity.sessions where id = ${actor.session_id} for update nowait`;
+      });
+      assert.equal((await answer)?.status, 200);
+    }
   }
 });
 
