@@ -48,15 +48,16 @@ export const countOpening = (sql: Sql, { token_digest: digest }: Link) =>
 export const insertLink =
   (token: string, removesFactors: boolean, seconds: number) =>
   async (sql: Sql, actor: Actor, userId: string) => {
+    const [user] = await sql`select from identity.users where id = ${userId} and enabled`;
+    if (!user) return 'disabled';
     await endLink(sql, actor, userId, 'newer link');
     await sql`delete from identity.links where user_id = ${userId}`;
     const detail = removesFactors ? 'removes the second factors' : '';
     const insert = sql`
       insert into identity.links (user_id, token_digest, removes_factors, created_by, key_id,
         expires_at)
-      select id, ${sha256(token)}, ${removesFactors}, ${creatorOf(actor)},
-        ${actor.caller?.key?.id ?? null}, now() + make_interval(secs => ${seconds})
-      from identity.users where id = ${userId} and enabled
+      values (${userId}, ${sha256(token)}, ${removesFactors}, ${creatorOf(actor)},
+        ${actor.caller?.key?.id ?? null}, now() + make_interval(secs => ${seconds}))
       returning user_id as id, user_id, expires_at`;
     const entry = { event: 'link.created', actor, detail } as const;
     const [link] = await audited<{ expires_at: Date }>(sql, entry, insert);

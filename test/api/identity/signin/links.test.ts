@@ -320,8 +320,11 @@ test('a browser that is signed in as another user is told so, and changes to the
   assert.equal((await show('/account', someone.host)).status, 303);
 });
 
-test('a disabled user gets no link', async () => {
-  const { id } = await add({ enabled: false });
+test('a disabled user gets no link, and the use of the ended one is recorded', async () => {
+  const { id } = await add();
+  const token = await makeLink(id);
+  await asAdmin('PATCH', `/api/user/${id}`, { enabled: false });
   assertError(await asAdmin('POST', `/api/user/${id}/link`, {}), 409, 'conflict');
-  assert.equal(await events(id, 'link.created'), 0);
+  await assertEnded(token);
+  assert.deepEqual([await events(id, 'link.created'), await events(id, 'link.late')], [1, 1]);
 });
