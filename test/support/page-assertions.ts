@@ -78,18 +78,12 @@ interface Expected {
   readonly unchecked?: string;
 }
 
-export function testPages(
-  url: string,
-  pages: PageFiles,
-  { files, notFound, links, without, unchecked }: Expected,
-): void {
-  const { names, read } = pages;
-  const own = names.filter((name) => name.endsWith('.html'));
-  const loaded = own.flatMap((page) => [
-    ...scriptsOf(pages, page),
-    ...matches(read(page), /(?:href|src)="\/pages\/([^"]+)"/g),
-  ]);
+export function testPages(url: string, pages: PageFiles, expected: Expected): void {
+  testServed(url, pages, expected);
+  testContent(url, pages, expected);
+}
 
+function testServed(url: string, { names, read }: PageFiles, { files, notFound }: Expected): void {
   test('the Content-Security-Policy allows nothing inline, evaluated or of another origin', () => {
     const policy = PAGE_SECURITY['content-security-policy'];
     assert.doesNotMatch(policy, /unsafe|eval|nonce|sha\d|https?:|data:|blob:|\*|\./);
@@ -125,6 +119,15 @@ export function testPages(
       assert.equal(policy, "default-src 'none'; frame-ancestors 'none'");
     }
   });
+}
+
+function testContent(url: string, pages: PageFiles, { links, without, unchecked }: Expected): void {
+  const { names, read } = pages;
+  const own = names.filter((name) => name.endsWith('.html'));
+  const loaded = own.flatMap((page) => [
+    ...scriptsOf(pages, page),
+    ...matches(read(page), /(?:href|src)="\/pages\/([^"]+)"/g),
+  ]);
 
   test('every file is a page or loaded by one, and what pages load is served', async () => {
     const foreign = loaded.filter((name) => SHARED.includes(name) && name.endsWith('.js'));

@@ -93,7 +93,8 @@ test('the list stays valid while secrets are added and removed', async () => {
       await sql`delete from secrets.secrets where key_id = 'passing'`;
       await sql`
         insert into secrets.secrets (id, key_id, commitment, blob, tag)
-        select gen_random_uuid(), 'passing', '\\x00', '\\x01', '\\x00' from generate_series(1, 100)`;
+        select gen_random_uuid(), 'passing', '\\x00', '\\x01', '\\x00'
+        from generate_series(1, 100)`;
     }
   })();
   const lists = await Promise.all(Array.from({ length: 4 }, () => list()));

@@ -109,7 +109,8 @@ test('notion: its secret is pending until it is confirmed, and no event is accep
 
 test('notion: only the last secret with its fingerprint is activated; the old one expires later', async () => {
   const { id, hand, event, pending, accept } = await notionOf(NOTION);
-  const [seen, since] = ['secret_that_was_seen', 'secret_that_came_since'];
+  const seen = 'secret_that_was_seen';
+  const since = 'secret_that_came_since';
   for (const secret of [seen, since]) {
     assert.equal(await hand(secret), 'pending');
     assert.deepEqual([await event(secret), await event(NOTION)], [REFUSED, 'accepted']);

@@ -165,7 +165,8 @@ test('what is not named in a change of the target stays, and null takes it back'
   const none = await call('PATCH', `/tokens/${id}/target`, { events: ['push'] });
   assert.deepEqual([none.status, none.json.error.fields[0].path], [400, '/url']);
   const options = { events: ['push'], timeout_seconds: 7, keep_signature: true };
-  const [first, at] = ['http://127.0.0.1:9/a', 'http://127.0.0.1:9/b'];
+  const first = 'http://127.0.0.1:9/a';
+  const at = 'http://127.0.0.1:9/b';
   const secret = SIGNING_SECRETS.standard;
   const all = { ...options, at: first, is_signed: true };
   assert.deepEqual(await change({ url: first, secret, ...options }), all);

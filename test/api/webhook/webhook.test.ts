@@ -111,7 +111,8 @@ for (const name of ['webhook-id', 'Idempotency-Key']) {
 }
 
 test('webhook-id takes precedence over Idempotency-Key', async () => {
-  const [one, two] = [randomUUID(), randomUUID()];
+  const one = randomUUID();
+  const two = randomUUID();
   const { json } = await post(EVENT, { 'webhook-id': one, 'idempotency-key': two });
   const again = await post(EVENT, { 'webhook-id': one, 'idempotency-key': randomUUID() });
   assert.deepEqual(again.json, { id: json.id, status: 'duplicate' });

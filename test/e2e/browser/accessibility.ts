@@ -104,9 +104,11 @@ export async function checkPage(
   await setViewport(browser, 'desktop');
 }
 
+const CONTROLS = 'a, button, input, select, textarea, summary';
+const HIDDEN = '[type=radio]:not(:checked), :disabled';
 /** What Tab reaches: of radio buttons, the chosen one. */
-const VISIBLE_CONTROLS = `[...document.querySelectorAll('a, button, input, select, textarea, summary')]
-    .filter((one) => one.checkVisibility() && !one.matches('[type=radio]:not(:checked), :disabled'))`;
+const VISIBLE_CONTROLS = `[...document.querySelectorAll('${CONTROLS}')]
+    .filter((one) => one.checkVisibility() && !one.matches('${HIDDEN}'))`;
 
 /** Checks that Tab reaches every control in the order of the page, each with a visible focus. */
 export async function assertTabOrder(browser: Browser): Promise<void> {

@@ -15,19 +15,17 @@ const COMMAND = [process.execPath, '-e', 'console.log("taken over")'] as const;
 /** As the service names it. */
 export const TARGET = describeTarget({ command: COMMAND }).key;
 
+const SETTINGS = {
+  INBOX_PAGE: 'on',
+  WEBHOOK_COMMAND: JSON.stringify(COMMAND),
+  WEBHOOK_EVENTS: 'none',
+};
+
 /**
  * New events are not delivered: only a redelivery is. Call at the top level of a test file.
  */
 export async function openInboxPage(settings: Readonly<Record<string, string>> = {}) {
-  const inbox = await openInbox(
-    { after },
-    {
-      INBOX_PAGE: 'on',
-      WEBHOOK_COMMAND: JSON.stringify(COMMAND),
-      WEBHOOK_EVENTS: 'none',
-      ...settings,
-    },
-  );
+  const inbox = await openInbox({ after }, { ...SETTINGS, ...settings });
   const browser = await startBrowser();
   checkAfterEach(browser);
   const url = inbox.url.replace('127.0.0.1', 'localhost');

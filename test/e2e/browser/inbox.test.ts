@@ -260,7 +260,8 @@ test('of 300 events between two refreshes each is shown, none stays stale, and t
     with ended as (
       delete from webhook.work where event_id <> ${waiting} returning event_id
     )
-    insert into webhook.outcomes (event_id, status, attempts) select event_id, 'done', 1 from ended`;
+    insert into webhook.outcomes (event_id, status, attempts)
+    select event_id, 'done', 1 from ended`;
   await browser.until(`${ROWS}.every((row) => row.innerText.includes('done'))`);
   const newest = await sql<Array<{ id: string }>>`
     select id from webhook.events order by received_at desc, id desc limit 50`;

@@ -19,24 +19,14 @@ export function createFolder(): string {
   return directory;
 }
 
-export function withSteps(driver: Driver) {
+/** What the page must show before a test goes on. */
+function waitsOn(driver: Driver) {
   /** Waits until the page has this heading. */
   const untilHeading = (heading: string) =>
     driver.until(`[...document.querySelectorAll('h1')]
       .some((one) => one.checkVisibility() && one.innerText === ${JSON.stringify(heading)})`);
   return {
-    ...driver,
     untilHeading,
-    /**
-     * Starts from a blank page: an address that differs only in its fragment would not be loaded
-     * again.
-     */
-    async load(address: string): Promise<void> {
-      await driver.open('about:blank');
-      await driver.open(address);
-    },
-    /** The id of the focused element. */
-    focused: (): Promise<string> => driver.run('return document.activeElement.id'),
     /** Waits until the page says in its heading that nothing can be done, and offers nothing. */
     async untilEnded(heading: string): Promise<void> {
       await untilHeading(heading);
@@ -58,6 +48,38 @@ export function withSteps(driver: Driver) {
         return [field.ariaInvalid, described, document.getElementById(described).role];`);
       assert.deepEqual(announced, ['true', `${id}-error`, 'alert']);
     },
+  };
+}
+
+/** Saves what the page shows. */
+async function saveFile(driver: Driver): Promise<readonly [name: string, bytes: Buffer]> {
+  const directory = createFolder();
+  await driver.saveTo(directory);
+  await driver.click('save');
+  // The browser may still be writing it, beside an empty one or under another name.
+  const saved = () =>
+    readdirSync(directory)
+      .filter((name) => !/download|\.part$/.test(name))
+      .map((name) => [name, readFileSync(join(directory, name))] as const)
+      .find(([, bytes]) => bytes.length > 0);
+  await until(() => saved() !== undefined, 'the saved file');
+  return saved() ?? assert.fail();
+}
+
+export function withSteps(driver: Driver) {
+  return {
+    ...driver,
+    ...waitsOn(driver),
+    /**
+     * Starts from a blank page: an address that differs only in its fragment would not be loaded
+     * again.
+     */
+    async load(address: string): Promise<void> {
+      await driver.open('about:blank');
+      await driver.open(address);
+    },
+    /** The id of the focused element. */
+    focused: (): Promise<string> => driver.run('return document.activeElement.id'),
     /** Console messages except for expected replies: policy violations and script errors remain. */
     async errors(): Promise<string[]> {
       const expected = /responded with a status of 4\d\d |net::ERR_INTERNET_DISCONNECTED/;
@@ -65,20 +87,7 @@ export function withSteps(driver: Driver) {
         .filter(({ source, message }) => source !== 'network' || !expected.test(message))
         .map(({ message }) => message);
     },
-    /** Saves what the page shows. */
-    async saveFile(): Promise<readonly [name: string, bytes: Buffer]> {
-      const directory = createFolder();
-      await driver.saveTo(directory);
-      await driver.click('save');
-      // The browser may still be writing it, beside an empty one or under another name.
-      const saved = () =>
-        readdirSync(directory)
-          .filter((name) => !/download|\.part$/.test(name))
-          .map((name) => [name, readFileSync(join(directory, name))] as const)
-          .find(([, bytes]) => bytes.length > 0);
-      await until(() => saved() !== undefined, 'the saved file');
-      return saved() ?? assert.fail();
-    },
+    saveFile: () => saveFile(driver),
     /** What zbar, a reader that many programs use, finds in the QR code of an element. */
     async readQrCode(selector: string): Promise<string> {
       const file = join(createFolder(), 'qr.png');

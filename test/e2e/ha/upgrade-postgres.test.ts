@@ -113,7 +113,8 @@ async function upgrade(t: TestContext) {
   await run(old, ...end);
   await untilReady(old, caughtUp);
   const compared = performance.now();
-  const [before, after] = [await contentOf(old), await contentOf(latest)];
+  const before = await contentOf(old);
+  const after = await contentOf(latest);
   const comparedMs = performance.now() - compared;
   await run(latest, ...accept);
   current = latest;

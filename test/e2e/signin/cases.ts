@@ -9,6 +9,7 @@ const ADDRESS = `${APP}/a%20b/c?d=e&f=%2F%26&g=%22#/view/42?y=a%20b`;
 
 export function testSignin(setup: SigninSetup): void {
   addReturnTests(setup);
+  addAddressTests(setup);
   addHeaderTests(setup);
   addResourceTests(setup);
   addEndTests(setup);
@@ -57,6 +58,10 @@ function addReturnTests(setup: SigninSetup): void {
       await browser.deleteCookies();
     }
   });
+}
+
+function addAddressTests(setup: SigninSetup): void {
+  const { browser, untilProgram } = setup;
 
   test('a page behind a service worker leads to the sign-in page and back', async () => {
     const { id, username } = await setup.addMember();

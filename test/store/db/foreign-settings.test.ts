@@ -126,11 +126,9 @@ async function useAll(t: TestContext, url: string) {
 }
 
 test('settings of the database change nothing from the first start on, and nothing in a dump', async (t) => {
-  const [source, copy, plain] = [
-    await createEmptyDatabase(t),
-    await createEmptyDatabase(t),
-    await createEmptyDatabase(t),
-  ];
+  const source = await createEmptyDatabase(t);
+  const copy = await createEmptyDatabase(t);
+  const plain = await createEmptyDatabase(t);
   await setAll(source.sql);
   await setAll(copy.sql);
   await useAll(t, source.url);

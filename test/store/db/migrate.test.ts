@@ -112,7 +112,8 @@ test('a role without DDL privileges finds the schema current', async (t) => {
   const { url, sql, migrateTo } = await createHouse(t);
   await migrateTo(...ALL);
   const role = `reader_${new URL(url).pathname.slice(1)}`;
-  await sql.unsafe(`create role ${role} login password 'word'; grant usage on schema house to ${role};
+  await sql.unsafe(`create role ${role} login password 'word';
+    grant usage on schema house to ${role};
     grant select on all tables in schema house to ${role}`);
   const own = Object.assign(new URL(url), { username: role, password: 'word' });
   const applied = await migrate(openConnections(t, own.href, 'reader'), house(...ALL));

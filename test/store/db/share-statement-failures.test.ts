@@ -38,7 +38,8 @@ const storeAll = (database: Database, list: readonly Thing[]) =>
 
 /** Two statements of three things, which last until the test lets them go. */
 async function holdTwo(t: TestContext, database: Database, things: readonly Thing[]) {
-  const [first, second] = [things.slice(0, 3), things.slice(3)];
+  const first = things.slice(0, 3);
+  const second = things.slice(3);
   const holds: Hold[] = [];
   const calls = [];
   for (const part of [first, second]) {
@@ -81,7 +82,8 @@ for (const [what, end] of [
 test('a connection cut while items are tried alone leaves each other one its own outcome', async (t) => {
   const proxy = await startProxy(t, file.url);
   const database = openConnections(t, proxy.url, 'alone');
-  const [wrong, slow] = [oneThing({ size: 0 }), oneThing()];
+  const wrong = oneThing({ size: 0 });
+  const slow = oneThing();
   const good = someThings(2);
   const { met } = await holdStatements(t, file.url, slow.id);
   const [first, second, ...others] = storeAll(database, [wrong, slow, ...good]);

@@ -95,7 +95,8 @@ test('a statement waits while each turn brings more calls, for three turns at mo
   assert.deepEqual(await Promise.all(calls), told(list));
   assert.deepEqual(sorted(statements)[0], idsOf(list.slice(0, 4)));
   statements.length = 0;
-  const [early, late] = [oneThing(), oneThing()];
+  const early = oneThing();
+  const late = oneThing();
   const before = store(early);
   await turn();
   await turn();
@@ -132,7 +133,8 @@ test('after a failed statement, items with the same key keep their order', async
 
 test('a lock delays only the item that needs it, and those with its key', async (t) => {
   const { store, storeAll, statements } = open(t);
-  const [locked, again] = [oneThing({ key: 'locked' }), oneThing({ key: 'locked' })];
+  const locked = oneThing({ key: 'locked' });
+  const again = oneThing({ key: 'locked' });
   const others = someThings(5, { key: 'free' });
   const holder = connect(file.url);
   t.after(() => holder.end({ timeout: 0 }));
@@ -246,7 +248,8 @@ test('of 1,100 simultaneous calls 1,024 succeed, and the others fail at once', a
 
 test('calls of different databases never share a statement', async (t) => {
   const { store, statements } = storing();
-  const [one, two] = [open(t).database, open(t).database];
+  const one = open(t).database;
+  const two = open(t).database;
   const [held, ...others] = someThings(5);
   assert.ok(held);
   const { met, release } = await block(t, held);

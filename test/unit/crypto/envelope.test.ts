@@ -91,14 +91,17 @@ const wrongOf = (it: Attempt): Readonly<Record<string, Attempt>> => {
   };
 };
 
-for (const { name, version, sealIt } of [
+const SUBJECTS = [
   { name: 'a text', version: 1, sealIt: sealPlain },
   { name: 'a locked text', version: 2, sealIt: sealLocked },
-]) {
-  const it = withSealed(sealIt(text));
+].map((subject) => {
+  const it = withSealed(subject.sealIt(text));
   const { blob, commitment } = it.sealed;
   const withBlob = (changed: Buffer) => attempt({ ...it, sealed: { ...it.sealed, blob: changed } });
+  return { ...subject, it, blob, commitment, withBlob };
+});
 
+for (const { name, sealIt, it, blob, commitment, withBlob } of SUBJECTS) {
   test(`${name} opens, and sealing and opening change neither the text nor the keys`, () => {
     const inputs = () =>
       [text, clientKey, stretched, serverKey.salt].map((one) => Buffer.from(one));
@@ -130,7 +133,9 @@ for (const { name, version, sealIt } of [
         assert.equal(withBlob(longer), null, `${extra.length} bytes more`);
     }
   });
+}
 
+for (const { name, version, sealIt, it, blob, withBlob } of SUBJECTS) {
   test(`${name}: another version, key, commitment, id or limit opens nothing`, () => {
     for (let other = 0; other < 256; other += 1)
       assert.equal(
@@ -168,7 +173,9 @@ for (const { name, version, sealIt } of [
     for (let length = 1; length <= 252; length += 1) assert.equal(lengthOf(length), blob.length);
     assert.ok(lengthOf(600) > blob.length);
   });
+}
 
+for (const { name, sealIt, it, blob, commitment } of SUBJECTS) {
   const isWhole = (row: Attempt, tag: Buffer | null) =>
     isUnaltered(row.serverKey, row.metadata, row.sealed, tag);
   const tag = rowTagOf(serverKey, metadata, it.sealed);

@@ -37,7 +37,8 @@ const vector = (source: SignedSource): Vector => VECTORS[source] ?? assert.fail(
 /** With the vector of the source but for what is changed. */
 function verdictOf(source: SignedSource, change: Partial<Request> = {}): string {
   const { secret, at: now, ...request } = vector(source);
-  const { headers, body, secrets, at } = { ...request, secrets: [secret], at: now, ...change };
+  const changed: Request = { ...request, secrets: [secret], at: now, ...change };
+  const { headers, body, secrets, at } = changed;
   const given = secrets.map((one, index) => ({ id: String(index), secret: one }));
   return checkSignature(ROWS[source], headers, Buffer.from(body), given, at ?? 0).kind;
 }

@@ -14,6 +14,11 @@ import { SITE } from '../../../support/service-context.ts';
 import { assertSuccess } from '../../../support/users.ts';
 
 const portal = await startPortal({ after });
+/** Without the settings that the pages can do without. */
+const bare = await startPortal(
+  { after },
+  { IDENTITY_SECRET: '', COOKIE_DOMAIN: '', RETURN_ORIGINS: '' },
+);
 const { sql, add, addSignedIn, call, visit, show, post, signIn } = portal;
 const { enterPassword, choosePassword } = portal;
 const { addEnrolled, freshCode, start, enter, newBrowser } = factorsOf(portal);
@@ -184,13 +189,6 @@ test('a circle between a program and the sign-in page ends, without JavaScript, 
     assert.deepEqual(await open(ADDRESS), [true, true], wrong);
   }
 });
-
-// --- Without the settings that the pages can do without
-
-const bare = await startPortal(
-  { after },
-  { IDENTITY_SECRET: '', COOKIE_DOMAIN: '', RETURN_ORIGINS: '' },
-);
 
 test('without IDENTITY_SECRET, the page offers no app, and its forms say what is missing', async () => {
   const { host } = await bare.addSignedIn();

@@ -40,8 +40,9 @@ test('what is no origin, or can never match one, is refused', () => {
     'SIGNIN_ORIGIN must be an origin such as https://login.example.org, without a path, and with https unless the host is localhost.';
   for (const given of [
     ...wordsOf(`
-      login.example.org http://login.example.org https://login.example.org/login https://*.example.org
-      https://login.example.org?x https://login.example.org#x https://user@login.example.org
+      login.example.org http://login.example.org https://login.example.org/login
+      https://*.example.org https://login.example.org?x https://login.example.org#x
+      https://user@login.example.org
       https://login.example.org. ftp://login.example.org
     `),
     ...['https://login.exam ple.org', 'https://login.exam\nple.org'],
