@@ -226,6 +226,15 @@ test('max_age asks for a new sign-in of a person, and does not accept a key', as
   );
 });
 
+test('a required factor is asked of a password alone, and does not accept a key', async () => {
+  const { domain } = await addSignedIn();
+  const asked = await verify(domain, '?require=second_factor');
+  assert.equal(asked.status, 401);
+  assert.match(asked.text, /"second_factor_needed"/);
+  const { key: own } = await key(null);
+  assert.equal((await call(own, 'GET', '/api/auth/verify?require=second_factor')).status, 403);
+});
+
 test('credentials of the program behind the proxy do not hide the cookie', async () => {
   const { domain: cookie } = await addSignedIn();
   for (const [headers, status] of [

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { connect } from '../../../../scripts/postgres.ts';
 import { untilLocked } from '../../../support/connections.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { PORTAL, startPortal } from '../../../support/portal.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 
@@ -100,6 +100,11 @@ test('a person deletes the own account with the password, and all ends', async (
     ],
   );
   assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
+});
+
+test('the last super administrator cannot, and another one can', async () => {
+  assertError(await remove(admin.token, ADMIN_PASSWORD), 409, 'conflict');
+  assertSuccess(await remove((await enter({ super_admin: true })).token));
 });
 
 test('without SELF_DELETION nobody can, and the page does not offer it', async (t) => {
