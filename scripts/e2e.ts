@@ -1,8 +1,9 @@
 /** `make e2e NAME=browser`: the tests that need other programs. Without a name, lists them. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync } from 'node:fs';
+import { mkdtempSync, readdirSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { installFor } from '../test/e2e/install.ts';
 import { findProgram } from '../test/e2e/programs.ts';
 import { runMain, SetupError } from './setup-error.ts';
 
@@ -73,11 +74,7 @@ async function main(): Promise<number> {
     throw new SetupError(`${problem}.\n${list()}`);
   }
   const { folders = [name], installs = [], flags, isSerial, hasPages } = suite;
-  for (const folder of [...folders, ...installs]) {
-    const install = join(root, 'test/e2e', folder, 'install.ts');
-    const status = existsSync(install) ? runScript([install]) : 0;
-    if (status !== 0) return status;
-  }
+  installFor([...folders, ...installs]);
   const paths = folders.map((folder) => join(root, 'test/e2e', folder));
   const runs = isSerial ? paths.flatMap(testsIn).map((file) => [file]) : [flags ?? paths];
   const environments = hasPages ? withBrowsers() : [process.env];

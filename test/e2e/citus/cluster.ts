@@ -8,7 +8,7 @@ import { withConnection } from '../../../scripts/postgres.ts';
 import { root, runProgram } from '../../support/process.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { createMachine, findPostgres } from '../ha/cluster.ts';
-import type { Owner } from '../programs.ts';
+import type { Owner } from '../../support/owner.ts';
 import { createServer, PASSWORD } from '../servers.ts';
 
 export const SHARDS = 8;
@@ -26,8 +26,12 @@ const SETTINGS = [
   'citus.node_connection_timeout=2s',
 ];
 
+const MISSING =
+  'PostgreSQL with Citus 12 or newer is missing. Get packages or the source at ' +
+  'https://github.com/citusdata/citus. Then set CITUS_BIN to the folder of its pg_config.';
+
 /** @returns the folder of a PostgreSQL with Citus: CITUS_BIN, or that of pg_config or the system */
-export function findCitus() {
+function findCitus() {
   const folders = [process.env.CITUS_BIN, output('pg_config', '--bindir'), findPostgres()];
   const hasCitus = (bin: string) =>
     existsSync(join(output(join(bin, 'pg_config'), '--sharedir'), 'extension/citus.control'));
@@ -40,7 +44,7 @@ const output = (program: string, word: string) =>
 export type Citus = Awaited<ReturnType<typeof startCitus>>;
 
 export async function startCitus(t: Owner) {
-  const bin = findCitus() ?? assert.fail('Citus is not installed');
+  const bin = findCitus() ?? assert.fail(MISSING);
   const machine = createMachine(t);
   // With which the nodes connect to each other.
   machine.write('.pgpass', `*:*:*:*:${PASSWORD}\n`);

@@ -34,20 +34,17 @@ async function startPooler(t: TestContext, mode: string, ...settings: readonly s
   const { username, password, port: serverPort, pathname } = new URL(databaseUrl);
   await sql.unsafe(`alter database ${pathname.slice(1)} set synchronous_commit to off`);
   const more = [`pool_mode = ${mode}`, `admin_users = ${username}`, ...settings];
-  const { port } = await start(
-    { after: async (stop) => t.after(stop) },
-    {
-      name: 'pgbouncer',
-      unprivileged: true,
-      prepare(directory, free) {
-        const users = join(directory, 'users');
-        writeFileSync(users, `"${username}" "${password}"\n`, { mode: 0o644 });
-        const file = join(directory, 'pgbouncer.ini');
-        writeFileSync(file, pgbouncerSettings(free, serverPort, users, ...more));
-        return { command: [program, file] };
-      },
+  const { port } = await start(t, {
+    name: 'pgbouncer',
+    unprivileged: true,
+    prepare(directory, free) {
+      const users = join(directory, 'users');
+      writeFileSync(users, `"${username}" "${password}"\n`, { mode: 0o644 });
+      const file = join(directory, 'pgbouncer.ini');
+      writeFileSync(file, pgbouncerSettings(free, serverPort, users, ...more));
+      return { command: [program, file] };
     },
-  );
+  });
   const url = Object.assign(new URL(databaseUrl), { port: String(port) }).href;
   return { databaseUrl, sql, url };
 }
