@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { installPackages } from '../openapi/tools.ts';
+import { installPackages } from '../tools.ts';
 import { saveScreenshot } from './setup.ts';
 import type { Browser } from './steps.ts';
 import { KEYS } from './webdriver.ts';

@@ -8,13 +8,12 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { blocksUnder } from '../../support/documents.ts';
 import { untilSql } from '../../support/connections.ts';
+import { type HeaderFields, NAVIGATION } from '../nginx/setup.ts';
 import { startDocker } from './docker.ts';
 import { createStack, DOMAIN } from './stack.ts';
-import { PAGE, signIn } from './visit.ts';
 
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const HOSTS = ['login', 'secrets', 'hooks'] as const;
-const JSON_BODY = { 'content-type': 'application/json' };
 const MIB = 2 ** 20;
 /** Of the network in front, in compose.yaml: this machine, and Caddy. */
 const GATEWAY = '172.30.0.1';
@@ -37,7 +36,10 @@ const send = (name: string, path: string, tokenName: string, body: object) =>
   visit(name, {
     method: 'POST',
     path,
-    headers: { ...JSON_BODY, authorization: `Bearer ${secret(tokenName)}` },
+    headers: [
+      ['Content-Type', 'application/json'],
+      ['Authorization', `Bearer ${secret(tokenName)}`],
+    ],
     body: JSON.stringify(body),
   });
 const store = async (password: string, limits = {}): Promise<Stored> => {
@@ -53,7 +55,25 @@ const assertReads = async (stored: Stored, password: string) => {
   assert.deepEqual(JSON.parse(text), { password });
 };
 
-let cookie = '';
+/** Signs in on the page. @returns the session's cookie */
+async function signIn(): Promise<readonly ['Cookie', string]> {
+  const fields = { username: 'admin', password: secret('admin-password'), return_to: '' };
+  const { headers, text } = await visit('login', {
+    method: 'POST',
+    path: '/login',
+    headers: [
+      ['Content-Type', 'application/x-www-form-urlencoded'],
+      ['Origin', `https://login.${DOMAIN}`],
+      ['Sec-Fetch-Site', 'same-origin'],
+    ],
+    body: String(new URLSearchParams(fields)),
+  });
+  return [
+    'Cookie',
+    /__Secure-gatehouse=[^;]+/.exec(headers.getSetCookie().join())?.[0] ?? assert.fail(text),
+  ];
+}
+let cookie: Awaited<ReturnType<typeof signIn>>;
 
 test('the documented command starts everything, and Docker finds it healthy', async () => {
   compose('up', '--detach', '--build');
@@ -62,17 +82,19 @@ test('the documented command starts everything, and Docker finds it healthy', as
 });
 
 test('people sign in, and secrets and events arrive, with the address of the client', async () => {
-  cookie = await signIn(`login.${DOMAIN}`, 443, secret('admin-password'));
-  const page = await visit('app', { headers: { ...PAGE, cookie } });
+  cookie = await signIn();
+  const page = await visit('app', { headers: [...NAVIGATION, cookie] });
   assert.equal(page.status, 502, 'signed in, and no program is there yet');
-  const away = await visit('app', { headers: PAGE });
-  assert.match(String(away.headers.location), new RegExp(`^https://login.${DOMAIN}/login`));
+  const away = await visit('app', { headers: NAVIGATION });
+  assert.match(String(away.headers.get('location')), new RegExp(`^https://login.${DOMAIN}/login`));
   const stored = await store('kept by the stack');
   await assertReads(stored, 'kept by the stack');
   const event = { event: 'tested', data: { page_id: '1' } };
   const accepted = await send('hooks', '/webhook', 'webhook-token', event);
   assert.match(accepted.text, /"status":"accepted"/);
-  const forged = await visit('secrets', { headers: { ...PAGE, 'x-forwarded-for': '192.0.2.1' } });
+  const forged = await visit('secrets', {
+    headers: [...NAVIGATION, ['X-Forwarded-For', '192.0.2.1']],
+  });
   assert.equal(forged.status, 200);
   const lines = compose('logs', '--no-color', 'secrets').stdout;
   assert.doesNotMatch(lines, /"ip":"192\.0\.2\.1"/);
@@ -88,8 +110,9 @@ test('only signed-in users reach the program, which gets their names and its own
   const image = inspect('identity', '{{.Config.Image}}');
   const words = ['run', ...where, '--entrypoint', 'node', image, '-e', program];
   const container = docker.run('docker', words).stdout.trim();
-  const forged = { 'x-auth-username': 'forged', 'x-auth-other': 'forged', x_auth_email: 'forged' };
-  const headers = { ...forged, cookie: `theme=dark; ${cookie}` };
+  const names = ['X-Auth-Username', 'X-Auth-Other', 'X_Auth_Email'];
+  const forged: HeaderFields = names.map((name) => [name, 'forged']);
+  const headers = [...forged, ['Cookie', `theme=dark; ${cookie[1]}`] as const];
   const ask = () => visit('app', { path: '/page', headers });
   await untilSql(async () => (await ask()).status === 200, 'the program is reached');
   const seen: Readonly<Record<string, string>> = JSON.parse((await ask()).text);
@@ -178,7 +201,7 @@ test('an upgrade by the documented command keeps what is stored and who is signe
   for (const [index, service] of SERVICES.entries())
     assert.notEqual(containerOf(service), before[index], `${service} is a new container`);
   await assertReads(stored, 'kept over an upgrade');
-  assert.equal((await visit('app', { headers: { ...PAGE, cookie } })).status, 502);
+  assert.equal((await visit('app', { headers: [...NAVIGATION, cookie] })).status, 502);
 });
 
 test('a backup is restored with the documented commands', async () => {
@@ -202,7 +225,7 @@ test('a backup is restored with the documented commands', async () => {
   await assertReads(stored, 'in the backup');
   assert.equal((await read(once)).status, 404, 'it could have been read after the backup');
   assert.equal((await read(later)).status, 404);
-  const away = await visit('app', { headers: { ...PAGE, cookie } });
+  const away = await visit('app', { headers: [...NAVIGATION, cookie] });
   assert.equal(away.status, 303, 'sessions of before the backup have ended');
 });
 
@@ -264,7 +287,7 @@ test('after the documented rotations, backup and rebuild, everything is there', 
   await assertReads(before, 'stored before the rotation');
   await assertReads(after, 'stored after it');
   assert.deepEqual(contents(), changed);
-  await signIn(`login.${DOMAIN}`, 443, secret('admin-password'));
+  await signIn();
 });
 
 /** Runs the commands of a document as they are written, with docker-compose 1.29. */

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { supervise } from '../../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { until } from '../../support/until.ts';
-import { type Result, runTool } from '../deploy/tools.ts';
+import { type Result, runTool } from '../tools.ts';
 import { findProgram } from '../programs.ts';
 import { createContexts } from './images.ts';
 
@@ -43,8 +43,7 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
       args,
       // The builder without BuildKit, which Debian's client does not have.
       { DOCKER_HOST: socket, DOCKER_BUILDKIT: '0', ...environment },
-      '',
-      5 * MINUTE_MS,
+      { timeout: 5 * MINUTE_MS },
     );
   /** @throws with the output if the command fails */
   function run(name: string, args: readonly string[], environment = {}): Result {
@@ -64,7 +63,7 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
     // A container in the network of this machine leaves a mount behind.
     spawnSync('umount', [join(directory, 'exec/netns/default')]);
     const restored = PACKET_FILTERS.map((name, index) =>
-      runTool(`${name}-restore`, [], {}, rules[index]),
+      runTool(`${name}-restore`, [], {}, { input: rules[index] ?? '' }),
     );
     removeTemporary(directory);
     for (const { code, output } of restored)

@@ -3,12 +3,12 @@ import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { tree } from '../image/build.ts';
+import { askProxy, type ProxyRequest } from '../nginx/setup.ts';
 import type { Docker } from './docker.ts';
-import { visit } from './visit.ts';
 
 /** Names below it lead to this machine, and Caddy signs their certificates itself. */
 export const DOMAIN = 'gatehouse.localhost';
-const HTTPS = 443;
+const HTTPS = { port: 443 };
 const HEALTH_MS = 120_000;
 
 export type Stack = ReturnType<typeof createStack>;
@@ -26,6 +26,10 @@ export function copyTree({ directory }: Docker): string {
   }
   return place;
 }
+
+/** Sends a request through Caddy. */
+const visit = (name: string, sent: ProxyRequest) =>
+  askProxy(HTTPS, { host: `${name}.${DOMAIN}`, ...sent });
 
 export function createStack(docker: Docker) {
   const place = copyTree(docker);
@@ -47,7 +51,7 @@ export function createStack(docker: Docker) {
     /** As a service reads it: without one newline at the end. */
     secret: (name: string) =>
       readFileSync(join(place, 'deploy/compose/secrets', name), 'utf8').replace(/\n$/, ''),
-    visit: (name: string, sent = {}) => visit(`${name}.${DOMAIN}`, HTTPS, sent),
+    visit,
     /** Waits until Docker's own health checks say that the services are healthy. */
     async untilHealthy(...services: readonly string[]): Promise<void> {
       const limit = Date.now() + HEALTH_MS;
@@ -63,11 +67,8 @@ export function createStack(docker: Docker) {
     async untilServed(name: string): Promise<void> {
       const limit = Date.now() + HEALTH_MS;
       const isServed = async () => {
-        const path = '/readyz';
-        const { status } = await visit(`${name}.${DOMAIN}`, HTTPS, { path }).catch(() => ({
-          status: 0,
-        }));
-        return status === 200;
+        const answer = await visit(name, { path: '/readyz' }).catch(() => null);
+        return answer?.status === 200;
       };
       while (!(await isServed())) {
         if (Date.now() > limit) throw new Error(`${name} is not served`);

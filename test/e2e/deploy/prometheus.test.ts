@@ -1,12 +1,12 @@
 /** The alert rules, their tests and the queries of the dashboard, as Prometheus reads them. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { alertRules, dashboardExpressions } from '../../support/deploy.ts';
 import { root } from '../../support/process.ts';
-import { runTool } from './tools.ts';
+import { runTool } from '../tools.ts';
 
 const place = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
 after(() => rmSync(place, { recursive: true }));
@@ -26,34 +26,13 @@ test('every alert is silent before the trouble of its test, and fires in it', ()
   assert.equal(code, 0, output);
 });
 
-test('a rule that does not fire, or fires too early, is noticed', () => {
-  const rules = readFileSync(file('rules.yaml'), 'utf8');
-  for (const [from, to] of [
-    ['> 900', '> 9000'],
-    ['> 900', '> 800'],
-    ['"GET /readyz", status="200"', '"GET /ready", status="200"'],
-  ]) {
-    assert.ok(from && to && rules.includes(from));
-    writeFileSync(file('rules.yaml'), rules.replace(from, to));
-    assert.notEqual(runTool('promtool', ['test', 'rules', file('rules.test.yaml')]).code, 0, to);
-  }
-  writeFileSync(file('rules.yaml'), rules);
-});
-
 test('Prometheus can read every query of the dashboard', () => {
   const rule = ([, expr]: readonly [string, string], index: number) =>
     `      - record: panel:${index}\n        expr: ${JSON.stringify(expr.replaceAll('$__rate_interval', '5m'))}\n`;
   const rules = dashboardExpressions().map(rule);
   assert.ok(rules.length > 20);
-  const check = (text: string) => {
-    writeFileSync(file('board.yaml'), `groups:\n  - name: board\n    rules:\n${text}`);
-    return runTool('promtool', ['check', 'rules', file('board.yaml')]);
-  };
-  const { code, output } = check(rules.join(''));
+  const text = `groups:\n  - name: board\n    rules:\n${rules.join('')}`;
+  writeFileSync(file('board.yaml'), text);
+  const { code, output } = runTool('promtool', ['check', 'rules', file('board.yaml')]);
   assert.equal(code, 0, output);
-  assert.notEqual(
-    check(rules.join('').replace('sum by', 'summe by')).code,
-    0,
-    'a wrong query is noticed',
-  );
 });

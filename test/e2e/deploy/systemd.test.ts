@@ -22,7 +22,7 @@ import { SERVICES } from '../../support/settings.ts';
 import { createLines } from '../../support/lines.ts';
 import { until } from '../../support/until.ts';
 import { findProgram } from '../programs.ts';
-import { runTool } from './tools.ts';
+import { runTool } from '../tools.ts';
 
 const database = await createDatabase();
 const place = mkdtempSync(join(tmpdir(), 'gatehouse-systemd-'));
@@ -30,37 +30,19 @@ after(() => rmSync(place, { recursive: true }));
 cpSync(join(root, 'deploy/systemd'), place, { recursive: true });
 const unit = join(place, 'gatehouse@.service');
 // The tool wants a program that exists.
-const original = readFileSync(unit, 'utf8').replace('/usr/local/bin/gatehouse', '/bin/true');
-writeFileSync(unit, original);
-const verify = (service: string) =>
-  runTool('systemd-analyze', ['verify', `gatehouse@${service}.service`], {
-    SYSTEMD_UNIT_PATH: `${place}:`,
-  }).output;
+writeFileSync(unit, readFileSync(unit, 'utf8').replace('/usr/local/bin/gatehouse', '/bin/true'));
 
 test('systemd accepts the unit of every service without a remark', () => {
-  for (const service of SERVICES) assert.equal(verify(service), '');
-});
-
-test('a misspelled setting and a wrong value are noticed, also in a drop-in', () => {
-  writeFileSync(unit, original.replace('PrivateTmp=', 'PrivateTemp='));
-  assert.match(verify('secrets'), /Unknown key 'PrivateTemp'/);
-  writeFileSync(unit, original.replace('ProtectProc=invisible', 'ProtectProc=unseen'));
-  assert.match(verify('secrets'), /Failed to parse .*unseen/);
-  writeFileSync(unit, original);
-  const dropIn = join(place, 'gatehouse@secrets.service.d/credentials.conf');
-  const credentials = readFileSync(dropIn, 'utf8');
-  writeFileSync(dropIn, credentials.replace('LoadCredential', 'LoadCredentials'));
-  assert.match(verify('secrets'), /Unknown key 'LoadCredentials'/);
-  writeFileSync(dropIn, credentials);
+  const environment = { SYSTEMD_UNIT_PATH: `${place}:` };
+  for (const service of SERVICES) {
+    const words = ['verify', `gatehouse@${service}.service`];
+    assert.equal(runTool('systemd-analyze', words, environment).output, '');
+  }
 });
 
 test('systemd rates the exposure of the unit at 1.1 or better', () => {
-  const { code, output } = runTool('systemd-analyze', [
-    'security',
-    '--offline=true',
-    '--threshold=11',
-    unit,
-  ]);
+  const words = ['security', '--offline=true', '--threshold=11', unit];
+  const { code, output } = runTool('systemd-analyze', words);
   assert.equal(code, 0, output);
 });
 

@@ -21,7 +21,7 @@ import { dirname, join } from 'node:path';
 import { root } from '../../support/process.ts';
 import { createBase } from './base.ts';
 import { findProgram } from '../programs.ts';
-import { type Result, runTool } from '../deploy/tools.ts';
+import { type Result, runTool } from '../tools.ts';
 
 /** The tree itself: the tests run in a copy that also holds compiled files. */
 export const tree = dirname(realpathSync(join(root, 'package.json')));
@@ -82,7 +82,7 @@ function createStore(): Store {
 
 /** @throws when buildah fails */
 function buildah({ options }: Store, ...words: string[]): Result {
-  const result = runTool('buildah', [...options, ...words], {}, '', 280_000);
+  const result = runTool('buildah', [...options, ...words], {}, { timeout: 280_000 });
   if (result.code === 0) return result;
   throw new Error(`buildah ${words[0]} ended with ${result.code}: ${result.output}`);
 }

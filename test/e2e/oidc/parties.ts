@@ -1,10 +1,13 @@
 /** Programs of others at which people sign in: libraries, each in a small program, and Apache. */
+import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { copyFileSync, cpSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
-import { type Owner, start } from '../programs.ts';
+import type { Owner } from '../../support/owner.ts';
+import { start } from '../programs.ts';
+import { addPackages } from '../tools.ts';
 
 /** The packages that programs need. */
 export const DEBIAN = [
@@ -116,13 +119,8 @@ export function installParties(owner: Owner): string {
   const names = Object.values(PARTIES).map((party) => party.package);
   const libraries = names.filter((name) => !/^(python3|ruby|golang|lib)/.test(name));
   const more = ['express', 'express-session', 'passport'];
-  // Without a manifest, npm would install into a project in a parent directory.
-  writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
-  const flags = ['--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund'];
-  execFileSync('npm', ['install', '--prefix', directory, ...flags, ...libraries, ...more], {
-    cwd: directory,
-    stdio: 'pipe',
-  });
+  const { code, output } = addPackages(directory, ...libraries, ...more);
+  assert.equal(code, 0, output);
   return directory;
 }
 

@@ -8,14 +8,14 @@ import { readDocument } from '../../support/documents.ts';
 import { ADMIN_PASSWORD, ask, AUTH_TOKEN, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { PROGRAM } from './program.ts';
-import { installPackages, runHere } from './tools.ts';
+import { installPackages, runTool } from '../tools.ts';
 
 const PACKAGES = ['openapi-typescript@7.13.0', 'openapi-fetch@0.17.0', 'typescript@5.9.3'];
 const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const directory = installPackages(...PACKAGES);
 const at = (name: string) => join(directory, name);
 function run(name: string, ...words: readonly string[]): void {
-  const { code, output } = runHere(directory, at(`node_modules/.bin/${name}`), words);
+  const { code, output } = runTool(at(`node_modules/.bin/${name}`), words, {}, { cwd: directory });
   assert.equal(code, 0, output);
 }
 

@@ -1,10 +1,9 @@
 /** Two linters read the documents of the services. Their configurations say what is off, and why. */
 import assert from 'node:assert/strict';
-import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { root } from '../../support/process.ts';
-import { installPackages, runHere } from './tools.ts';
+import { installPackages, runTool } from '../tools.ts';
 
 const directory = installPackages('@redocly/cli@2.77.0', '@stoplight/spectral-cli@6.16.3');
 const configuration = (name: string) => join(import.meta.dirname, name);
@@ -12,8 +11,8 @@ const LINTERS = {
   redocly: ['lint', '--config', configuration('redocly.yaml')],
   spectral: ['lint', '--fail-severity=hint', '--ruleset', configuration('spectral.yaml')],
 };
-const lint = (linter: keyof typeof LINTERS, ...files: readonly string[]) =>
-  runHere(directory, join(directory, 'node_modules/.bin', linter), [...LINTERS[linter], ...files]);
+/** Nothing is sent to the vendor of a linter. */
+const QUIET = { REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
 
 /** The files that the services serve. */
 const files = [
@@ -23,26 +22,11 @@ const files = [
   ]),
   join(root, 'src/webhook/openapi/plain.json'),
 ];
-const [identity = ''] = files;
 
-for (const linter of ['redocly', 'spectral'] as const) {
+for (const [linter, words] of Object.entries(LINTERS)) {
   test(`${linter} accepts the documents that are served`, () => {
-    const { code, output } = lint(linter, ...files);
+    const program = join(directory, 'node_modules/.bin', linter);
+    const { code, output } = runTool(program, [...words, ...files], QUIET);
     assert.equal(code, 0, output);
-  });
-}
-
-for (const [linter, rule, from, to] of [
-  ['redocly', 'security-defined', /"bearer": \[\]/, '"other": []'],
-  ['redocly', 'no-unused-components', /"portal_cookie": \{/, '"other": {}, "portal_cookie": {'],
-  ['spectral', 'oas3-valid-schema-example', /"default": ""/, '"default": []'],
-] as const) {
-  test(`${linter} notices a violation of ${rule}`, () => {
-    const text = readFileSync(identity, 'utf8');
-    assert.match(text, from);
-    const file = join(directory, `altered-${rule}.json`);
-    writeFileSync(file, text.replace(from, to));
-    const { code, output } = lint(linter, file);
-    assert.ok(code !== 0 && output.includes(rule), output);
   });
 }

@@ -10,7 +10,7 @@ import { createEmptyDatabase } from '../../support/database.ts';
 import { readDocument } from '../../support/documents.ts';
 import { ADMIN_PASSWORD, ask, logIn, variables } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
-import { installPackages } from './tools.ts';
+import { installPackages } from '../tools.ts';
 
 const load = createRequire(join(installPackages('express@5.3.0', 'fastify@5.12.8'), 'index.js'));
 const database = await createEmptyDatabase({ after });

@@ -2,14 +2,11 @@
  * Installs the current releases of the senders' own libraries into a temporary directory, and says
  * what the tests use of them. They are not dependencies of Gatehouse.
  */
-import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { after } from 'node:test';
 import { pathToFileURL } from 'node:url';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { addPackages, createPackages } from '../tools.ts';
 
 type Headers = Readonly<Record<string, string | number>>;
 type Fields = Readonly<Record<string, string>>;
@@ -108,21 +105,15 @@ interface Libraries {
   };
 }
 
-const INSTALL = 'install --ignore-scripts --no-package-lock --no-audit --no-fund --loglevel=error';
-
 /** Installs them one at a time, so that the failure of one does not affect the others. */
 export function installLibraries(...names: ReadonlyArray<keyof Libraries>) {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-senders');
-  after(() => removeTemporary(directory));
-  // Without a manifest npm would install into a project in a parent directory.
-  writeFileSync(join(directory, 'package.json'), '{ "private": true, "type": "module" }');
+  const directory = createPackages();
   const failed = new Map<keyof Libraries, string>();
   for (const name of names) {
-    const options = { cwd: directory, encoding: 'utf8', timeout: 120_000 } as const;
-    const { stderr, error } = spawnSync('npm', [...INSTALL.split(' '), name], options);
+    const { output } = addPackages(directory, name);
     if (existsSync(join(directory, 'node_modules', name))) continue;
-    const code = stderr?.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
-    failed.set(name, `npm install ${name}: ${code ?? error?.message ?? 'failed'}`);
+    const code = output.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
+    failed.set(name, `npm install ${name}: ${code ?? 'failed'}`);
   }
   // Node resolves packages relative to the importing file, so the import must be in the directory.
   const loader = join(directory, 'loader.mjs');
