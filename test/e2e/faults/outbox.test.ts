@@ -4,17 +4,14 @@
  * those of a page in the order of the commits.
  */
 import assert from 'node:assert/strict';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
 import { openConnections } from '../../support/connections.ts';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { buildProgram, type Running, runProgram, startProgram } from '../../support/process.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
-import { startDatabase } from './database.ts';
+import { startDatabase } from './system.ts';
 import { createRandom, SEED } from './random.ts';
 
 const PROGRAMS = ['shop', 'billing'] as const;
@@ -80,9 +77,7 @@ async function runProgramOf(t: TestContext, url: string, program: string, random
 }
 
 test(`events exist if their transactions committed (FAULTS_SEED=${SEED})`, async (t) => {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-outbox');
-  t.after(() => removeTemporary(directory));
-  const database = await startDatabase(t, join(directory, 'database'));
+  const database = await startDatabase(t);
   const target = await startRecorder(t);
   target.answer(reply(200, {}));
   const environment = {
@@ -94,7 +89,7 @@ test(`events exist if their transactions committed (FAULTS_SEED=${SEED})`, async
     WEBHOOK_RETRY_SCHEDULE: '100ms,200ms,400ms,800ms,1s,1s,1s',
     WEBHOOK_CONCURRENCY: '32',
   };
-  await prepare(t, database.directUrl(), environment);
+  await prepare(t, database.server().url, environment);
   const start = () => startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
   const receivers: Running[] = [start(), start()];
   await Promise.all(receivers.map((one) => one.ready('webhook')));
@@ -103,8 +98,10 @@ test(`events exist if their transactions committed (FAULTS_SEED=${SEED})`, async
   const emitting = Promise.all(PROGRAMS.map((name) => runProgramOf(t, database.url, name, random)));
   for (let kill = 0; kill < KILLS; kill += 1) {
     await sleep(1_000 + random() * 2_000);
-    if (kill % 2 === 0) await database.kill();
-    else {
+    if (kill % 2 === 0) {
+      await database.kill();
+      await database.restart();
+    } else {
       receivers[0]?.signal('SIGKILL');
       await receivers.shift()?.ended;
       receivers.push(start());
@@ -112,7 +109,7 @@ test(`events exist if their transactions committed (FAULTS_SEED=${SEED})`, async
   }
   await emitting;
 
-  const sql = connect(database.directUrl());
+  const sql = connect(database.server().url);
   t.after(() => sql.end());
   const countOpen = async () => (await sql`select from webhook.work`).length;
   for (let open = await countOpen(); open > 0; open = await countOpen()) await sleep(200);

@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { variables } from '../../support/gatehouse.ts';
+import type { Owner } from '../../support/owner.ts';
 import {
   buildProgram,
   type Running,
@@ -13,17 +14,13 @@ import {
   type StartOptions,
 } from '../../support/process.ts';
 import { type Proxy, startProxy } from '../../support/proxy.ts';
-import { type PostgresServer, startPostgres } from '../../../scripts/postgres.ts';
+import { type PostgresServer, startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { startTarget, type Target } from './load/webhook.ts';
 import { createRandom, SEED } from './random.ts';
 
 export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 export type ServiceName = (typeof SERVICES)[number];
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
-}
 
 export interface Database {
   /** Through the proxy: the same after a restart and a failover. */
@@ -34,6 +31,8 @@ export interface Database {
   server(): PostgresServer;
   /** Kills the server and its connections. */
   kill(): Promise<void>;
+  /** Kills the server process of one connection. PostgreSQL then ends all others, and recovers. */
+  killConnection(application: string): Promise<void>;
   /** Starts the server again, which has ended. */
   restart(): Promise<void>;
   /** Stops the server, copies its files, and starts it again. */
@@ -63,6 +62,17 @@ export async function startDatabase(t: Owner, directory = temporary(t)): Promise
       await server.ended;
       await proxy.cut();
     },
+    async killConnection(application) {
+      const find = withConnection(
+        server.url,
+        (sql) => sql<Array<{ pid: number }>>`
+          select pid from pg_stat_activity
+          where application_name like ${`${application}%`} order by random() limit 1`,
+      );
+      // It may still recover from the kill before.
+      const [victim] = await find.catch(() => []);
+      if (victim) process.kill(victim.pid, 'SIGKILL');
+    },
     async copyTo(copy) {
       await server.stop();
       // With the owner, who may be another user: PostgreSQL does not run as root.
@@ -90,8 +100,6 @@ export interface System extends Services {
 export interface Services {
   readonly target: Target;
   readonly environment: Readonly<Record<string, string>>;
-  /** How programs are started that use the same database. */
-  readonly options: StartOptions;
   readonly url: (service: ServiceName) => string;
   readonly directUrl: () => string;
   running(service: ServiceName): Running;
@@ -113,6 +121,17 @@ export async function startSystem(t: Owner, database?: Database): Promise<System
   };
 }
 
+/** Settings with which the services forward events to the target. */
+export const settingsOf = (databaseUrl: string, target: Target) => ({
+  ...variables(databaseUrl),
+  TRUSTED_PROXIES: '127.0.0.1',
+  WEBHOOK_FORWARD_URL: target.url,
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  // The target fails now and then, and is never the reason for a late delivery.
+  WEBHOOK_RETRY_SCHEDULE: '50ms,100ms,200ms,400ms,800ms,2s,4s,8s,16s,32s,1m',
+  LOG_LEVEL: 'warn',
+});
+
 /** @param directUrl of the database without what may fail on the way to it */
 export async function startServices(
   t: Owner,
@@ -122,15 +141,7 @@ export async function startServices(
 ): Promise<Services> {
   const target = await startTarget(t, createRandom(SEED + 1));
   const program = buildProgram();
-  const environment = {
-    ...variables(databaseUrl),
-    TRUSTED_PROXIES: '127.0.0.1',
-    WEBHOOK_FORWARD_URL: target.url,
-    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
-    // The target fails now and then, and is never the reason for a late delivery.
-    WEBHOOK_RETRY_SCHEDULE: '50ms,100ms,200ms,400ms,800ms,2s,4s,8s,16s,32s,1m',
-    LOG_LEVEL: 'warn',
-  };
+  const environment = settingsOf(databaseUrl, target);
   const processes = new Map<ServiceName, Running>();
   const urls = new Map<ServiceName, string>();
   const useProcess = async (service: ServiceName, running: Running) => {
@@ -150,7 +161,6 @@ export async function startServices(
   return {
     target,
     environment,
-    options,
     url,
     running,
     useProcess,

@@ -12,13 +12,12 @@
 import assert from 'node:assert/strict';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ADMIN_PASSWORD, AUTH_TOKEN, WEBHOOK_TOKEN } from '../../../support/gatehouse.ts';
-import { buildProgram, runProgram } from '../../../support/process.ts';
+import type { Owner } from '../../../support/owner.ts';
 import { createRandom, SEED } from '../random.ts';
 import { SERVICES, type Services } from '../system.ts';
 import { createIdentityClient } from './identity.ts';
 import { createRequests, type Requests } from './requests.ts';
 import { createSecretsClient } from './secrets.ts';
-import { createTokenClient } from './tokens.ts';
 import { createWebhookClient } from './webhook.ts';
 
 export interface LoadClient {
@@ -41,18 +40,17 @@ export interface Load {
   check(): Promise<string>;
 }
 
+/** What the clients need to know of the services. */
+type Loaded = Pick<Services, 'url' | 'target' | 'directUrl'>;
+
 const CLIENTS = 4;
 const PAUSE_MS = 15;
 const PROGRESS_MS = 150_000;
 const MAX_SHOWN = 25;
 
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
-}
-
-export async function startLoad(t: Owner, system: Services): Promise<Load> {
+export async function startLoad(t: Owner, system: Loaded): Promise<Load> {
   const requests = createRequests(system.url);
-  const clients = await createClients(t, system, requests);
+  const clients = await createClients(system, requests);
   let isRunning = true;
   // A failed test must not wait for its clients.
   t.after(() => {
@@ -83,8 +81,7 @@ export async function startLoad(t: Owner, system: Services): Promise<Load> {
 }
 
 async function createClients(
-  t: Owner,
-  system: Services,
+  { target, directUrl }: Loaded,
   requests: Requests,
 ): Promise<readonly LoadClient[]> {
   const login = {
@@ -94,18 +91,14 @@ async function createClients(
   };
   const reply = await requests.send('identity', 'POST', '/api/auth/login', login);
   const admin = reply?.body.data?.session ?? '';
-  const clients = Array.from({ length: CLIENTS }, (_, number) => {
+  return Array.from({ length: CLIENTS }, (_, number) => {
     const random = createRandom(SEED + 1_000 + number);
     return [
       createIdentityClient(requests, random, number, admin),
       createSecretsClient(requests, random, number, AUTH_TOKEN),
-      createWebhookClient(requests, random, number, WEBHOOK_TOKEN, system.target, system.directUrl),
+      createWebhookClient(requests, random, number, WEBHOOK_TOKEN, target, directUrl),
     ];
   }).flat();
-  const run = (words: readonly string[]) =>
-    runProgram(t, buildProgram(), words, system.environment, system.options);
-  const random = createRandom(SEED + 2_000);
-  return [...clients, await createTokenClient(requests, random, run, system.directUrl())];
 }
 
 /** @param loops rejects when a client fails */

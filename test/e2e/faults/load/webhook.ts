@@ -6,6 +6,7 @@ import { connect } from '../../../../scripts/postgres.ts';
 import { choose } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Requests } from './requests.ts';
+import type { Owner } from '../../../support/owner.ts';
 import { listenOn } from '../../../support/ports.ts';
 
 interface Sent {
@@ -132,10 +133,6 @@ export interface Target {
   readonly url: string;
   /** Bodies by event id. */
   readonly received: ReadonlyMap<string, string>;
-}
-
-interface Owner {
-  after(fn: () => Promise<void> | void): void;
 }
 
 /** Where events are forwarded. It fails now and then. */
