@@ -17,10 +17,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { unprivilegedUser } from '../../scripts/binaries.ts';
 import { type Supervised, supervise } from '../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
-
-export interface Owner {
-  after(fn: () => Promise<void>): void;
-}
+import type { Owner } from '../support/owner.ts';
 
 export interface Started {
   readonly port: number;

@@ -21,7 +21,8 @@ import { unprivilegedUser } from '../../../scripts/binaries.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { type StopSignal, type Supervised, supervise } from '../../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
-import { findProgram, freePort, type Owner } from '../programs.ts';
+import type { Owner } from '../../support/owner.ts';
+import { findProgram, freePort } from '../programs.ts';
 import { PASSWORD } from '../servers.ts';
 
 const LIMIT_MS = 90_000;

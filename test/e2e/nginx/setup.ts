@@ -11,10 +11,12 @@ import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
 import { callerHeaders } from '../../../src/identity/verify.ts';
 import { type Answer, ask, launch, logIn } from '../../support/gatehouse.ts';
+import type { Owner } from '../../support/owner.ts';
 import { listenOn } from '../../support/ports.ts';
 import { root } from '../../support/process.ts';
 import { wordsOf } from '../../support/words.ts';
-import { findProgram, start } from '../programs.ts';
+import { findProgram, freePort, start } from '../programs.ts';
+import { runTool } from '../tools.ts';
 
 /** The headers that say who sends a request. */
 export const NAMES = Object.keys(callerHeaders({ session: null, key: null, user: null }));
@@ -56,7 +58,7 @@ const MODULES = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'];
  * A complete nginx configuration as a package installs it, but in its own directory and in the
  * foreground.
  */
-export const completeNginx = (configuration: string): string => `
+const completeNginx = (configuration: string): string => `
 daemon off;
 pid nginx.pid;
 error_log stderr warn;
@@ -70,15 +72,19 @@ http {
 ${configuration}}
 `;
 
-export const nginxCommand = (directory: string, file: string): [string, ...string[]] => {
-  const program = findProgram('nginx') ?? 'nginx';
-  return [program, '-p', directory, '-c', file, '-e', 'stderr'];
-};
-
 export type ProxyName = 'nginx' | 'caddy';
 
-/** The configuration of a proxy that listens at this port, with its own certificate if there is one. */
-function placed(name: ProxyName, text: string, port: number, pem = '', key = ''): string {
+interface Place {
+  readonly port: number;
+  /** Of Caddy's own interface, by which it reads its configuration again. */
+  readonly admin: number;
+  /** Paths of a certificate and its key, for TLS. */
+  readonly pem?: string;
+  readonly key?: string;
+}
+
+/** The configuration of a proxy at its place. */
+function placed(name: ProxyName, text: string, { port, admin, pem = '', key = '' }: Place): string {
   if (name === 'nginx')
     return completeNginx(
       text
@@ -89,31 +95,56 @@ function placed(name: ProxyName, text: string, port: number, pem = '', key = '')
   const at = pem ? `auto_https disable_redirects\n\thttps_port ${port}` : `http_port ${port}`;
   const site = pem ? `$&\n\ttls ${pem} ${key}` : 'http://$&';
   const sites = text.replaceAll(/^[\w.]+\.example\.org \{/gm, site);
-  return `{\n\tadmin off\n\t${at}\n\tdefault_bind 127.0.0.1\n}\n\n${sites}`;
+  return `{\n\tadmin 127.0.0.1:${admin}\n\t${at}\n\tdefault_bind 127.0.0.1\n}\n\n${sites}`;
+}
+
+/** How the program of a proxy is started with a file, and told to read it again. */
+function commandsOf(name: ProxyName, directory: string, file: string, admin: number) {
+  const program = findProgram(name) ?? name;
+  if (name === 'nginx') {
+    const words = ['-p', directory, '-c', file, '-e', 'stderr'];
+    return { run: [program, ...words], reload: [...words, '-s', 'reload'] } as const;
+  }
+  const words = ['--config', file, '--adapter', 'caddyfile'];
+  const reload = ['reload', ...words, '--address', `127.0.0.1:${admin}`];
+  return { run: [program, 'run', ...words], reload } as const;
+}
+
+/** @param owner by default the file of the test */
+export async function startReloadable(
+  name: ProxyName,
+  first: string,
+  tls?: Certificate,
+  owner: Owner = { after },
+) {
+  const admin = await freePort();
+  let reload = (_text: string) => {};
+  const { port } = await start(owner, {
+    name,
+    unprivileged: true,
+    prepare(directory, port) {
+      const write = (file: string, content: string) => {
+        writeFileSync(join(directory, file), content);
+        return join(directory, file);
+      };
+      const own = tls ? { pem: write('pem', tls.certificate), key: write('key', tls.key) } : {};
+      const place = { port, admin, ...own };
+      const file = write('configuration', placed(name, first, place));
+      const commands = commandsOf(name, directory, file, admin);
+      reload = (text) => {
+        write('configuration', placed(name, text, place));
+        const { code, output } = runTool(name, commands.reload, { HOME: directory });
+        assert.equal(code, 0, output);
+      };
+      return { command: commands.run };
+    },
+  });
+  return { port, reload: (text: string) => reload(text) };
 }
 
 /** @returns the port of a proxy, which stops after the tests of the file */
-export async function startProxy(name: ProxyName, text: string, tls?: Certificate) {
-  const { port } = await start(
-    { after },
-    {
-      name,
-      unprivileged: true,
-      prepare(directory, port) {
-        const write = (file: string, content: string) => {
-          writeFileSync(join(directory, file), content);
-          return join(directory, file);
-        };
-        const own = tls ? ([write('pem', tls.certificate), write('key', tls.key)] as const) : [];
-        const file = write('configuration', placed(name, text, port, ...own));
-        if (name === 'nginx') return { command: nginxCommand(directory, file) };
-        const words = ['run', '--config', file, '--adapter', 'caddyfile'];
-        return { command: [findProgram('caddy') ?? 'caddy', ...words] };
-      },
-    },
-  );
-  return port;
-}
+export const startProxy = async (name: ProxyName, text: string, tls?: Certificate) =>
+  (await startReloadable(name, text, tls)).port;
 
 /** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
 export function createCertificate() {

@@ -13,10 +13,10 @@ import { startCluster, until } from './cluster.ts';
 const KILLS = 5;
 const BACK_MS = 5_000;
 
-/** @param way how the services reach the leader */
-export function rehearse(way: 'hosts' | 'haproxy' | 'pgbouncer') {
+/** By way of a database URL that names both nodes, or of HAProxy, which asks for the leader. */
+for (const way of ['hosts', 'haproxy', 'pgbouncer'] as const) {
   const name = `the leader is killed ${KILLS} times under load, by way of ${way}`;
-  void test(name, { timeout: 290_000 }, async (t) => {
+  test(name, { timeout: 290_000 }, async (t) => {
     const { leader, otherThan, untilSynchronous, urls } = await startCluster(t);
     let current = await leader();
     const services = await startServices(t, urls[way], () => current.url('gatehouse'));

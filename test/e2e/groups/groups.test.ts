@@ -16,6 +16,7 @@ import { createDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { root, runProgram, startProgram } from '../../support/process.ts';
 import { temporary } from '../faults/system.ts';
+import { deployed, type ProxyName, startReloadable } from '../nginx/setup.ts';
 import { freePort } from '../programs.ts';
 import { listenOn } from '../../support/ports.ts';
 
@@ -25,10 +26,37 @@ const CLIENTS = 4; // of each sender
 const REPEATED = 0.02;
 type GroupName = 'a' | 'b';
 
-export interface Proxy {
-  /** Sends the events of each sender to a group, or answers 503. */
-  route(groups: Readonly<Record<string, GroupName | 'moving'>>): Promise<void>;
-  readonly port: number;
+type Ports = Readonly<Record<GroupName, number>>;
+/** The group of each sender. The events of one that is moving are answered 503. */
+type Routes = Readonly<Record<string, GroupName | 'moving'>>;
+type Proxy = Awaited<ReturnType<typeof startProxy>>;
+
+/** The lines of the map in the documented configuration, and what a line of it says. */
+const CONFIGURATIONS = {
+  nginx: {
+    file: 'nginx/groups.conf',
+    map: /( *\/from\/\w+\/webhook group_[ab];\n)+/,
+    lineOf: (name: string, group: GroupName | 'moving') =>
+      `/from/${name}/webhook ${group === 'moving' ? group : `group_${group}`};\n`,
+  },
+  caddy: {
+    file: 'caddy/groups.caddyfile',
+    map: /(\t*\/from\/\w+\/webhook 127[.\d:]+\n)+/,
+    lineOf: (name: string, group: GroupName | 'moving', ports: Ports) =>
+      `/from/${name}/webhook ${group === 'moving' ? group : `127.0.0.1:${ports[group]}`}\n`,
+  },
+} as const;
+
+async function startProxy(t: TestContext, name: ProxyName, ports: Ports, first: Routes) {
+  const { file, map, lineOf } = CONFIGURATIONS[name];
+  const text = deployed(file, { 8000: ports.a, 8010: ports.b });
+  assert.match(text, map);
+  const routed = (routes: Routes) => {
+    const lines = Object.entries(routes).map(([sender, group]) => lineOf(sender, group, ports));
+    return text.replace(map, lines.join(''));
+  };
+  const { port, reload } = await startReloadable(name, routed(first), undefined, t);
+  return { port, route: (routes: Routes) => reload(routed(routes)) };
 }
 
 /** Counts what each event id was delivered with. */
@@ -174,7 +202,7 @@ async function runFile(
 
 /** The steps of docs/groups.md. */
 async function moveSender(proxy: Proxy, sender: Sender, from: Group, to: Group): Promise<number> {
-  await proxy.route({ alpha: 'a', beta: 'b', moved: 'moving' });
+  proxy.route({ alpha: 'a', beta: 'b', moved: 'moving' });
   const begun = performance.now();
   // All its clients are answered 503: nothing of it is on its way to the group.
   while (sender.held.size < CLIENTS) await sleep(50);
@@ -182,7 +210,7 @@ async function moveSender(proxy: Proxy, sender: Sender, from: Group, to: Group):
   const words = [sender.id, from.database.url, to.database.url];
   const { status, output, errors } = await runFile('move-sender', words);
   assert.deepEqual([status, errors], [0, ''], output);
-  await proxy.route({ alpha: 'a', beta: 'b', moved: 'b' });
+  proxy.route({ alpha: 'a', beta: 'b', moved: 'b' });
   return performance.now() - begun;
 }
 
@@ -247,16 +275,13 @@ async function checkCommands(t: TestContext, groups: Readonly<Record<GroupName, 
   assert.match(missing.errors, /set GROUPS_DIR/);
 }
 
-export function testGroups(
-  proxyName: string,
-  startProxy: (t: TestContext, ports: Readonly<Record<GroupName, number>>) => Promise<Proxy>,
-): void {
-  test(`two groups behind ${proxyName}, and a sender that moves: the ledger adds up`, async (t) => {
+for (const name of ['nginx', 'caddy'] as const) {
+  test(`two groups behind ${name}, and a sender that moves: the ledger adds up`, async (t) => {
     const target = await startTarget(t);
     const a = await startGroup(t, 'a', target.url);
     const b = await startGroup(t, 'b', target.url);
-    const proxy = await startProxy(t, { a: a.port, b: b.port });
-    await proxy.route({ alpha: 'a', beta: 'b', moved: 'a' });
+    const routes = { alpha: 'a', beta: 'b', moved: 'a' } as const;
+    const proxy = await startProxy(t, name, { a: a.port, b: b.port }, routes);
     const alpha = await createSender(t, a, 'alpha', EVENTS);
     const beta = await createSender(t, b, 'beta', EVENTS / 2);
     const moved = await createSender(t, a, 'moved', EVENTS / 2);
