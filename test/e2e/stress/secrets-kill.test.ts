@@ -1,22 +1,18 @@
 /**
- * `kill -9` of the process or of PostgreSQL, also between the commit of a read and its reply.
- * Counted over all replies before and after: a read may be lost, but none is returned twice.
- * `test/e2e/faults` tests that no acknowledged secret is lost.
+ * `kill -9` of the process between the commit of a read and its reply. Counted over all replies
+ * before and after: a read may be lost, but none is returned twice. `test/e2e/faults` kills
+ * PostgreSQL, and tests that no acknowledged secret is lost.
  */
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
-import type { TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { createDatabase } from '../../support/database.ts';
-import { startKillablePostgres } from '../../support/killable-postgres.ts';
-import { type Answer, ask, startGatehouse, variables } from '../../support/gatehouse.ts';
+import { type Answer, startGatehouse, variables } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { untilSql } from '../../support/connections.ts';
-import { buildProgram, type Running, startProgram } from '../../support/process.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
 import { type SecretsClient, secretsClient } from '../../support/secrets.ts';
-import { test, until } from '../../support/until.ts';
-
-const program = buildProgram();
+import { test } from '../../support/until.ts';
 
 interface Kept {
   readonly id: string;
@@ -40,7 +36,6 @@ async function keepMany(client: SecretsClient, count: number): Promise<Kept[]> {
 function ledger() {
   const served = new Map<string, number>();
   return {
-    total: () => [...served.values()].reduce((sum, times) => sum + times, 0),
     twice: () => [...served].filter(([, times]) => times > 1),
     of: ({ id }: Kept) => served.get(id) ?? 0,
     /** Opens a secret; a process that is killed meanwhile sends no reply. */
@@ -62,20 +57,6 @@ const usedUp = async (sql: Sql, kept: readonly Kept[]): Promise<number> => {
   return Number(row?.count);
 };
 
-async function startService(
-  t: TestContext,
-  databaseUrl: string,
-): Promise<Running & { readonly client: SecretsClient }> {
-  const running = startProgram(t, program, ['serve', 'secrets'], variables(databaseUrl));
-  await running.ready('secrets');
-  return { ...running, client: secretsClient(await running.url('secrets')) };
-}
-
-async function kill(service: Running): Promise<void> {
-  service.signal('SIGKILL');
-  assert.equal((await service.ended).signal, 'SIGKILL');
-}
-
 const ROUNDS = 12;
 
 test(`process killed between commit and reply: no read is returned twice, ${ROUNDS} times`, async (t) => {
@@ -84,11 +65,13 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
   const { read, twice, of } = ledger();
   const startNext = async () => {
     const proxy = await startProxy(t, database.url);
-    const service = await startService(t, proxy.url);
+    const running = startProgram(t, buildProgram(), ['serve', 'secrets'], variables(proxy.url));
+    await running.ready('secrets');
+    const client = secretsClient(await running.url('secrets'));
     // Its statements are prepared, as in a process that has run for a while.
     for (const one of await keepMany(survivor, 2))
-      assert.equal((await read(service.client, one))?.status, 200);
-    return { ...service, proxy };
+      assert.equal((await read(client, one))?.status, 200);
+    return { ...running, client, proxy };
   };
   let lost = 0;
   let killable = await startNext();
@@ -107,7 +90,8 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
       async () => (await usedUp(database.sql, kept)) >= answered + 3,
       'more reads are committed than were answered',
     );
-    await kill(killable);
+    killable.signal('SIGKILL');
+    await killable.ended;
     await Promise.all(readers);
 
     killable = await startNext();
@@ -124,59 +108,4 @@ test(`process killed between commit and reply: no read is returned twice, ${ROUN
     lost += lostNow;
   }
   t.diagnostic(`${lost} of ${12 * ROUNDS} reads were lost, none was given out twice`);
-});
-
-/** A service that reconnects after its PostgreSQL was killed. */
-async function startOnDoomed(t: TestContext) {
-  const killable = await startKillablePostgres(t);
-  const proxy = await startProxy(t, killable.proxyUrl);
-  const { url } = await startGatehouse(t, ['secrets'], proxy.url);
-  return {
-    ...killable,
-    proxy,
-    client: secretsClient(url.secrets),
-    async restart() {
-      await killable.restart();
-      while ((await ask('GET', `${url.secrets}/readyz`)).status !== 200);
-    },
-  };
-}
-
-test('PostgreSQL killed at any moment: no read is returned twice', async (t) => {
-  const { proxy, client, query, kill, restart } = await startOnDoomed(t);
-  const { read, total, twice, of } = ledger();
-  for (const moment of ['kept', 'any', 'kept', 'any', 'any', 'any'] as const) {
-    const kept = await keepMany(client, 40);
-    if (moment === 'kept') await Promise.all(kept.slice(35).map((one) => read(client, one)));
-    const before = total();
-    const held =
-      moment === 'kept'
-        ? proxy.drop()
-        : until(() => total() > before + randomInt(1, 20), 'the first answers');
-    const readers = [1, 2].flatMap(() =>
-      (moment === 'kept' ? kept.slice(0, 35) : kept).map((one) => read(client, one)),
-    );
-    await held;
-    if (moment === 'kept') {
-      await query((sql) =>
-        untilSql(
-          async () => (await usedUp(sql, kept)) > 5,
-          'more reads are committed than were answered',
-        ),
-      );
-    }
-    await kill();
-    for (const answer of await Promise.all(readers)) {
-      assert.ok(answer && [200, 404, 503].includes(answer.status), answer?.text);
-    }
-    await restart();
-    await Promise.all(kept.map((one) => read(client, one)));
-    assert.deepEqual(twice(), []);
-    assert.equal(await query((sql) => usedUp(sql, kept)), kept.length);
-    if (moment === 'kept')
-      assert.ok(
-        kept.some((one) => of(one) === 0),
-        'no answer was kept back',
-      );
-  }
 });
