@@ -11,7 +11,7 @@ import { type Answer, ask, launch } from '../../support/gatehouse.ts';
 import { now, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { installLibraries } from './libraries.ts';
 
-const { load, needs } = installLibraries('square', '@hubspot/api-client', '@zoom/rivet', 'twilio');
+const { load, needs } = installLibraries('square', '@hubspot/api-client', '@zoom/rivet');
 const SECRET = 'the signing secret of a sender';
 const { sql, databaseUrl, url } = await launch(['webhook'], { WEBHOOK_SECRET });
 
@@ -166,29 +166,5 @@ test(
     assert.equal(answer.status, 200);
     assert.deepEqual(answer.json, JSON.parse(known.body));
     assert.equal((await eventNamed('endpoint.url_validation')).length, 0, 'no event');
-  },
-);
-
-test(
-  'twilio: a valid request is rejected, because its fields are signed sorted',
-  needs('twilio'),
-  async () => {
-    const { default: twilio } = await load('twilio');
-    const address = 'https://hooks.example.org/twilio';
-    const send = await senderOf('twilio', [
-      ...['--signature-header', 'x-twilio-signature', '--encoding', 'base64'],
-      ...['--algorithm', 'hmac-sha1', '--signed-text', `${address}{body}`],
-      ...['--event-name', '/SmsStatus'],
-    ]);
-    const fields = { To: '+15550100', SmsStatus: 'made' };
-    const text = `${address}SmsStatus${fields.SmsStatus}To${fields.To}`;
-    const signature = createHmac('sha1', SECRET).update(text).digest('base64');
-    assert.equal(twilio.validateRequest(SECRET, signature, address, fields), true);
-    const headers = {
-      'content-type': 'application/x-www-form-urlencoded',
-      'x-twilio-signature': signature,
-    };
-    const { status } = await send({ body: new URLSearchParams(fields).toString(), headers });
-    assert.equal(status, 401);
   },
 );

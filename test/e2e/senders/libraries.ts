@@ -98,11 +98,6 @@ interface Libraries {
       start(): (event: object, context: object) => Promise<{ statusCode: number; body: string }>;
     };
   };
-  readonly twilio: {
-    readonly default: {
-      validateRequest(secret: string, signature: string, address: string, fields: Fields): boolean;
-    };
-  };
 }
 
 /** Installs them one at a time, so that the failure of one does not affect the others. */

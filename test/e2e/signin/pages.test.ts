@@ -59,26 +59,25 @@ async function fillNewUser(
   await browser.fill('password', FIRST_PASSWORD);
 }
 
-async function register(id: string): Promise<void> {
+async function register(): Promise<void> {
   await openAs(administrator, 'programs');
   await openSummary(REGISTER);
-  await browser.fill('id', id);
-  await browser.fill('name', `The program ${id}`);
+  await browser.fill('id', 'wiki');
+  await browser.fill('name', 'The program wiki');
   await browser.fill('redirect', CALLBACK);
   await clickOn(`${REGISTER} button`);
   await untilTitle('The program is registered');
 }
 
 /** Where a program sends a browser that is to sign in. */
-const authorize = (id: string) =>
-  `../oidc/authorize?${new URLSearchParams({
-    response_type: 'code',
-    client_id: id,
-    redirect_uri: CALLBACK,
-    scope: 'openid profile email groups offline_access',
-    code_challenge: 'x'.repeat(43),
-    code_challenge_method: 'S256',
-  })}`;
+const AUTHORIZE = `../oidc/authorize?${new URLSearchParams({
+  response_type: 'code',
+  client_id: 'wiki',
+  redirect_uri: CALLBACK,
+  scope: 'openid profile email groups offline_access',
+  code_challenge: 'x'.repeat(43),
+  code_challenge_method: 'S256',
+})}`;
 
 /** Pages that are only opened, by who sees them. */
 const OPENED = [
@@ -125,11 +124,15 @@ const STATES: Readonly<Record<string, () => Promise<unknown>>> = {
   },
   'link-by-hand': () => browser.open(`${LOGIN}/link`),
   async program() {
-    await register('wiki');
+    await register();
     await openAs(administrator, 'programs/wiki');
     await confirm('form[action$="/secret"]');
     await untilTitle('The program has a new secret');
     await browser.open(`${LOGIN}/account/programs/wiki`);
+  },
+  async 'oidc-consent'() {
+    await openAs(plain, AUTHORIZE);
+    await untilTitle('Sign in to The program wiki');
   },
 };
 
@@ -142,19 +145,6 @@ for (const [name, open] of Object.entries(STATES)) {
   });
 }
 
-test('a program is registered and allowed, also without JavaScript', async () => {
-  for (const allowed of [true, false]) {
-    const id = `allowed-${allowed}`;
-    await browser.allowScripts(allowed);
-    await register(id);
-    await openAs(plain, authorize(id));
-    await untilTitle(`Sign in to The program ${id}`);
-    if (allowed) await checkPage(browser, 'oidc-consent', 'desktop');
-    await clickOn('button[value=allow]');
-    await browser.until(`location.href.startsWith('${CALLBACK}?code=')`);
-  }
-});
-
 test('the keyboard alone signs in with password and code', async () => {
   await browser.open(`${APP}/keyboard?x=1`);
   await browser.until('document.activeElement.id === "username"');
@@ -166,27 +156,6 @@ test('the keyboard alone signs in with password and code', async () => {
   assert.equal(await browser.focused(), 'code');
   await browser.press(...(await setup.codeOf(secret)), KEYS.Enter);
   await setup.untilProgram(`${APP}/keyboard?x=1`);
-});
-
-async function choosePassword(): Promise<void> {
-  await browser.fill('new', 'chosen by the person');
-  await browser.fill('repeated', 'chosen by the person');
-  await browser.press(KEYS.Enter);
-}
-
-test('a first password is replaced before anything else, and then leads to the address', async () => {
-  await fillNewUser('new-one');
-  await clickOn(`${CREATE} button[type=submit]`);
-  await untilTitle('The user is created');
-  await browser.deleteCookies();
-  await browser.open(`${APP}/first?x=1`);
-  await setup.enterPassword('new-one', FIRST_PASSWORD);
-  await untilTitle('Choose a password');
-  await browser.open(`${APP}/first?x=1`);
-  await untilTitle('Choose a password');
-  await checkPage(browser, 'signin-choose-password', 'desktop');
-  await choosePassword();
-  await setup.untilProgram(`${APP}/first?x=1`);
 });
 
 test('an invited person opens the link, chooses a password, and opens the program of a group', async () => {
@@ -205,7 +174,10 @@ test('an invited person opens the link, chooses a password, and opens the progra
   );
   const visited = JSON.stringify(await browser.history());
   assert.ok(!visited.includes(new URL(link).hash.slice(1)), 'the history has no token');
-  await choosePassword();
+  await checkPage(browser, 'signin-choose-password', 'desktop');
+  await browser.fill('new', 'chosen by the person');
+  await browser.fill('repeated', 'chosen by the person');
+  await browser.press(KEYS.Enter);
   await setup.untilAt(`${LOGIN}/account`);
   await browser.open(`${APP}/team?x=1`);
   const received = await setup.untilProgram(`${APP}/team?x=1`);

@@ -145,16 +145,6 @@ for (const [name, kind] of Object.entries(SECURITY_KEYS)) {
     }));
 }
 
-test('an authenticator whose fingerprint is wrong adds nothing, and the page says so', () =>
-  withAuthenticator({ isUserVerified: false }, async () => {
-    await openFactors(await setup.addMember());
-    await browser.clickOn(PASSKEY);
-    await untilProblem('No passkey was added.');
-    await browser.clickOn(SECURITY_KEY);
-    await untilProblem('No security key was added.');
-    assert.equal(await browser.title(), 'Second factors');
-  }));
-
 test('a passkey signs in by autofill, without the button, and counts as a second factor', () =>
   withAuthenticator(
     {},
