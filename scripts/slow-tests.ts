@@ -47,7 +47,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/hostile/slow.test.ts',
   'test/unit/identity/rules.test.ts',
   'test/api/browser-sign-in.test.ts',
-  'test/repository/audit.test.ts',
   'test/api/identity/signin/links.test.ts',
   'test/api/identity/users/password.test.ts',
   'test/unit/identity/factors/webauthn.test.ts',
