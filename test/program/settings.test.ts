@@ -234,6 +234,12 @@ const FOUND: ReadonlyArray<readonly [given: Given, ...Array<string | RegExp>]> =
     /^SECRETS_DATABASE_URL or /,
     /^WEBHOOK_DATABASE_URL or /,
   ],
+  [{ NOTIFY_URL: 'ftp://a.example' }, 'NOTIFY_URL must be an http or https URL.'],
+  [{ NOTIFY_COMMAND: 'mail' }, 'NOTIFY_COMMAND must be the absolute path of a program.'],
+  [
+    { NOTIFY_URL: 'http://a.example', NOTIFY_COMMAND: '/a' },
+    'NOTIFY_URL and NOTIFY_COMMAND are set together; set only one of them.',
+  ],
   // As an embedding program may pass them.
   ...[3_000, 0, false, null, ['a']].map((value) => {
     const kind = value === null ? 'null' : typeof value;
