@@ -3,9 +3,8 @@
  * interface alone.
  */
 import assert from 'node:assert/strict';
-import type { Sql } from 'postgres';
 import { createDatabase } from './database.ts';
-import { type Answer, ask, type Gatehouse, logIn, startGatehouse } from './gatehouse.ts';
+import { type Answer, ask, logIn, startGatehouse } from './gatehouse.ts';
 import { assertUser, PASSWORD } from './users.ts';
 import { wordsOf } from './words.ts';
 import type { Owner } from './owner.ts';
@@ -17,78 +16,50 @@ export interface Person {
   readonly token: string;
 }
 
-export interface Identity extends Pick<Gatehouse, 'runJobs'> {
-  readonly identity: string;
-  readonly databaseUrl: string;
-  /** The log lines written so far, parsed. */
-  log(): Array<Record<string, unknown>>;
-  /** One connection, for looking at what has been stored. */
-  readonly sql: Sql;
-  readonly admin: Person;
-  /** One request with this bearer credential; none for null. */
-  call(bearer: string | null, method: string, path: string, body?: unknown): Promise<Answer>;
-  /** A user of a new name, made by the administrator. @returns its id and name */
-  add(more?: Record<string, unknown>): Promise<{ id: string; username: string }>;
-  /** The same, and a login. */
-  enter(more?: Record<string, unknown>): Promise<Person>;
-  /** A key of this person's, or, made by the administrator, of no user (null). */
-  key(of: Person | null, more?: Record<string, unknown>): Promise<{ id: string; key: string }>;
-}
-
-/** @param databaseUrl another way to the same database */
+/** @param way another way to the same database */
 export async function startIdentity(
   owner: Owner,
   environment: Readonly<Record<string, string>> = {},
   way: (databaseUrl: string) => Promise<string> = async (url) => url,
-): Promise<Identity> {
-  const database = await createDatabase(owner);
-  const gatehouse = await startGatehouse(owner, ['identity'], await way(database.url), environment);
+) {
+  const { url: databaseUrl, sql } = await createDatabase(owner);
+  const gatehouse = await startGatehouse(owner, ['identity'], await way(databaseUrl), environment);
   const { identity } = gatehouse.url;
-  const call: Identity['call'] = (bearer, method, path, body) =>
-    ask(method, identity + path, {
-      ...(bearer === null ? {} : { bearer }),
-      ...(body === undefined ? {} : { body }),
-    });
+  /** One request with this bearer credential; none for null. */
+  const call = (bearer: string | null, method: string, path: string, body?: unknown) =>
+    ask(method, identity + path, { ...(bearer === null ? {} : { bearer }), body });
   const token = await logIn(identity);
-  const admin = {
-    id: String((await call(token, 'GET', '/api/test/')).json.data.user.id),
-    username: 'admin',
-    token,
-  };
+  const { json } = await call(token, 'GET', '/api/test/');
+  const admin: Person = { id: String(json.data.user.id), username: 'admin', token };
   let users = 0;
-  const add: Identity['add'] = async (more) => {
+  /** A user of a new name, made by the administrator. @returns its id and name */
+  const add = async (more: Record<string, unknown> = {}) => {
     users += 1;
     const username = `user-${users}`;
-    const { data } = made(
-      await call(admin.token, 'POST', '/api/user/', {
-        username,
-        email: `${username}@example.org`,
-        password: PASSWORD,
-        ...more,
-      }),
-    );
+    const user = { username, email: `${username}@example.org`, password: PASSWORD, ...more };
+    const { data } = made(await call(admin.token, 'POST', '/api/user/', user));
     return { id: data.id, username: data.username };
   };
   return {
     identity,
     runJobs: gatehouse.runJobs,
-    databaseUrl: database.url,
+    databaseUrl,
+    /** The log lines written so far, parsed. */
     log: gatehouse.log,
-    sql: database.sql,
+    /** One connection, for looking at what has been stored. */
+    sql,
     admin,
     call,
     add,
-    async enter(more) {
+    /** The same, and a login. */
+    async enter(more?: Record<string, unknown>): Promise<Person> {
       const user = await add(more);
       return { ...user, token: await logIn(identity, user.username, PASSWORD) };
     },
-    async key(of, more) {
-      const { data } = made(
-        await call((of ?? admin).token, 'POST', '/api/key/', {
-          ...(of ? {} : { user_id: null }),
-          ...more,
-        }),
-      );
+    /** A key of this person's, or, made by the administrator, of no user (null). */
+    async key(of: Person | null, more: Record<string, unknown> = {}) {
+      const body = { ...(of ? {} : { user_id: null }), ...more };
+      const { data } = made(await call((of ?? admin).token, 'POST', '/api/key/', body));
       return { id: data.id, key: data.key };
     },
   };

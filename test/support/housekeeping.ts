@@ -8,20 +8,11 @@ import { variables } from './gatehouse.ts';
 import { quiet } from './service-context.ts';
 import type { Owner } from './owner.ts';
 
-export interface Housekeeping {
-  /** Runs a job until nothing is left to do. */
-  run(name: string): Promise<void>;
-  /** The log lines of these jobs so far. */
-  log(): Array<Record<string, unknown>>;
-  /** The metrics of these jobs, as Prometheus reads them. */
-  metrics(): string;
-}
-
 export function startHousekeeping(
   owner: Owner,
   databaseUrl: string,
   environment: Readonly<Record<string, string>> = {},
-): Housekeeping {
+) {
   const config = readConfig(['secrets'], 'serve', {
     ...variables(databaseUrl),
     ...environment,
@@ -40,12 +31,15 @@ export function startHousekeeping(
   );
   owner.after(async () => (await service).storage.database.close());
   return {
-    async run(name) {
+    /** Runs a job until nothing is left to do. */
+    async run(name: string) {
       const job = (await service).jobs.find((one) => one.name === name);
       assert.ok(job, `there is no job "${name}"`);
       while (await job.batch());
     },
+    /** The log lines of these jobs so far. */
     log: () => lines.map((line): Record<string, unknown> => JSON.parse(line)),
+    /** The metrics of these jobs, as Prometheus reads them. */
     metrics: () => metrics.text(),
   };
 }

@@ -1,5 +1,4 @@
 /** The real listener on a free port, with a route table that belongs to the test. */
-import type { Server } from 'node:http';
 import { BlockList } from 'node:net';
 import { json } from '../../src/platform/http/route/json-body.ts';
 import {
@@ -20,18 +19,7 @@ import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { latch } from './until.ts';
 import type { Owner } from './owner.ts';
 
-export interface TestListener {
-  readonly url: string;
-  readonly server: Server;
-  readonly inFlight: () => number;
-  /** The metrics in Prometheus format. */
-  readonly metrics: () => string;
-  readonly lines: () => ReadonlyArray<Record<string, unknown>>;
-  /** The log lines of finished exchanges. */
-  readonly requests: () => Array<Record<string, unknown>>;
-  /** Closes the listener as a shutdown does. */
-  readonly close: (graceMs: number) => Promise<void>;
-}
+export type TestListener = Awaited<ReturnType<typeof startListener>>;
 
 export const MAX_BODY_BYTES = 64 * 1024;
 
@@ -40,7 +28,7 @@ export async function startListener(
   routes: ReadonlyArray<Route<null>>,
   trustedProxies = new BlockList(),
   answerMs = 15_000,
-): Promise<TestListener> {
+) {
   const lines: Array<Record<string, unknown>> = [];
   const metrics = createMetrics();
   let isLeaving = false;
@@ -67,10 +55,13 @@ export async function startListener(
     server: listener.server,
     inFlight: () =>
       Number(/^gatehouse_requests_in_flight\{.*\} ([0-9]+)$/m.exec(metrics.text())?.[1]),
+    /** The metrics in Prometheus format. */
     metrics: metrics.text,
-    lines: () => lines,
+    lines: (): ReadonlyArray<Record<string, unknown>> => lines,
+    /** The log lines of finished exchanges. */
     requests: () => lines.filter((line) => line.message === 'request'),
-    close(graceMs) {
+    /** Closes the listener as a shutdown does. */
+    close(graceMs: number) {
       isLeaving = true;
       return close(listener, graceMs);
     },
@@ -128,11 +119,7 @@ export const bearerGuard: Guard<null, null> = {
 };
 
 /** A guard that waits until `release` is called. */
-export function slowGuard(): {
-  readonly guard: Guard<null, null>;
-  readonly entered: Promise<void>;
-  readonly release: () => void;
-} {
+export function slowGuard() {
   const { opened: entered, open: enter } = latch();
   const { opened: released, open: release } = latch();
   const check = async () => {
@@ -140,5 +127,6 @@ export function slowGuard(): {
     await released;
     return null;
   };
-  return { guard: { security: [], errors: [], check }, entered, release };
+  const guard: Guard<null, null> = { security: [], errors: [], check };
+  return { guard, entered, release };
 }

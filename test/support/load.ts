@@ -11,15 +11,6 @@ type Urls = Readonly<Record<'identity' | 'secrets' | 'webhook', string>>;
 
 const PASSWORD = 'a passphrase for the load';
 
-export interface Load {
-  /** Rounds of all callers so far. */
-  rounds(): number;
-  /** What was not as expected, and how often. */
-  problems(): Readonly<Record<string, number>>;
-  /** Ends the load, and compares what was acknowledged with what is stored. */
-  stopAndCompare(sql: Sql): Promise<void>;
-}
-
 /** What the callers did, and what was acknowledged to them. */
 interface LoadState {
   readonly problems: Map<string, number>;
@@ -34,7 +25,7 @@ interface LoadState {
 }
 
 /** Starts callers, each with a user of their own. */
-export async function startLoad(url: Urls, callers: number): Promise<Load> {
+export async function startLoad(url: Urls, callers: number) {
   const admin = await logIn(url.identity);
   const users = await Promise.all(
     Array.from({ length: callers }, (_, number) => createUser(url, admin, number)),
@@ -52,9 +43,12 @@ export async function startLoad(url: Urls, callers: number): Promise<Load> {
   // Reported by `stopAndCompare`.
   const ended = Promise.allSettled(running);
   return {
+    /** Rounds of all callers so far. */
     rounds: () => state.rounds,
+    /** What was not as expected, and how often. */
     problems: () => Object.fromEntries(state.problems),
-    async stopAndCompare(sql) {
+    /** Ends the load, and compares what was acknowledged with what is stored. */
+    async stopAndCompare(sql: Sql) {
       state.isOver = true;
       await ended;
       await Promise.all(running);

@@ -3,6 +3,7 @@
  * holds nothing else.
  */
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { createLines } from './lines.ts';
 import { until } from './until.ts';
@@ -13,29 +14,15 @@ export const root = dirname(dirname(import.meta.dirname));
 /** @returns the directory in which `make test` has built `dist/`, as users build it */
 export const buildProgram = (): string => root;
 
-export interface End {
+type Line = Record<string, unknown>;
+
+interface End {
   /** `null` when a signal ended it. */
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
-export interface Running {
-  stdout(): string;
-  /** A line of JSON is shown as a person would get it. */
-  stderr(): string;
-  /** Its lines of JSON. */
-  notes(): Array<Record<string, unknown>>;
-  /** The log lines so far; what is not JSON object is left out. */
-  log(): Array<Record<string, unknown>>;
-  /** Resolves with the first log line that fits; rejects when the process ends before that. */
-  line(fits: (line: Record<string, unknown>) => boolean): Promise<Record<string, unknown>>;
-  /** `http://127.0.0.1:…` of a service, once it listens. */
-  url(service: string): Promise<string>;
-  ready(...services: readonly string[]): Promise<void>;
-  signal(name: NodeJS.Signals): void;
-  readonly pid: number;
-  readonly ended: Promise<End>;
-}
+export type Running = ReturnType<typeof startProgram>;
 
 export interface StartOptions {
   readonly input?: string | Buffer;
@@ -62,14 +49,9 @@ export function startProgram(
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
   options: StartOptions = {},
-): Running {
+) {
   const child = spawnProgram(directory, words, environment, options);
-  const stdout = createLines(parseLine);
-  let stderr = '';
-  child.stdout.setEncoding('utf8').on('data', stdout.write);
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    stderr += text;
-  });
+  const output = readOutput(child);
   if (options.deaf) child.stdout.destroy();
   // A program that does not read its input may be gone before all of it is written.
   child.stdin.on('error', () => {});
@@ -80,36 +62,60 @@ export function startProgram(
   });
   owner.after(async () => {
     child.kill('SIGKILL');
+    child.stdout.resume();
     await ended;
   });
-  const line: Running['line'] = async (fits) => {
-    const find = () => stdout.parsed().find(fits);
+  const line = async (fits: (line: Line) => boolean): Promise<Line> => {
+    const find = () => output.log().find(fits);
     await until(() => isOver || find() !== undefined, `a log line that fits ${fits.toString()}`);
     const found = find();
-    if (!found) throw new Error(`the process ended without that line: ${stdout.text()}${stderr}`);
+    if (!found) throw new Error(`ended without that line: ${output.stdout()}${output.stderr()}`);
     return found;
   };
   return {
-    stdout: stdout.text,
-    stderr: () =>
-      stderr.replace(/^\{"time":.*\}$/gm, (line) => `gatehouse: ${parseNote(line).message}`),
-    notes: () => stderr.split('\n').flatMap(parseLine),
-    log: stdout.parsed,
+    ...output,
+    /** Resolves with the first log line that fits; rejects when the process ends before that. */
     line,
-    async url(service) {
+    /** `http://127.0.0.1:…` of a service, once it listens. */
+    async url(service: string) {
       const { port } = await line((one) => one.message === 'listening' && one.service === service);
       return `http://127.0.0.1:${String(port)}`;
     },
-    async ready(...services) {
+    async ready(...services: readonly string[]) {
       const isReady = (service: string) =>
         line((one) => one.message === 'ready' && one.service === service);
       await Promise.all(services.map(isReady));
     },
-    signal: (name) => {
+    signal: (name: NodeJS.Signals) => {
       child.kill(name);
     },
     pid: child.pid ?? 0,
+    /** When it is over and its output is read. */
     ended,
+    /** Also while its output is not read. */
+    exited: once(child, 'exit'),
+  };
+}
+
+function readOutput({ stdout, stderr }: ChildProcessWithoutNullStreams) {
+  const lines = createLines(parseLine);
+  let errors = '';
+  stdout.setEncoding('utf8').on('data', lines.write);
+  stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors += text;
+  });
+  return {
+    stdout: lines.text,
+    /** A line of JSON is shown as a person would get it. */
+    stderr: () =>
+      errors.replace(/^\{"time":.*\}$/gm, (text) => `gatehouse: ${JSON.parse(text).message}`),
+    /** The lines of JSON on standard error. */
+    notes: () => errors.split('\n').flatMap(parseLine),
+    /** The log lines so far; what is no JSON object is left out. */
+    log: lines.parsed,
+    /** Standard output waits in the pipe and in the process until `read` is called. */
+    stopReading: () => stdout.pause(),
+    read: () => stdout.resume(),
   };
 }
 
@@ -136,9 +142,7 @@ function endOf(child: ChildProcessWithoutNullStreams): Promise<End> {
   });
 }
 
-const parseNote = (line: string): Record<string, unknown> => JSON.parse(line);
-
-function parseLine(text: string): Array<Record<string, unknown>> {
+function parseLine(text: string): Line[] {
   if (!text.startsWith('{')) return [];
   return [JSON.parse(text)];
 }

@@ -3,41 +3,8 @@ import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { Owner } from './owner.ts';
 
-export interface Proxy {
-  /** The given database URL, through this proxy. */
-  readonly url: string;
-  /** The number of connections accepted so far. */
-  connections(): number;
-  /**
-   * Closes every connection. New ones are refused, or accepted and closed at once as by a proxy
-   * without a server.
-   */
-  cut(manner?: 'refused' | 'closed'): Promise<void>;
-  /**
-   * Forwards nothing more, in both directions or in one, on open and on new connections. They stay
-   * open.
-   */
-  stall(what?: Stalled): void;
-  /** Makes each round trip so much longer. */
-  delay(roundTripMs: number): void;
-  /** Calls back with each piece that a client sends from now on, even if it is not forwarded. */
-  onStatement(callback: () => void): void;
-  /** Calls back with each piece that the server sends from now on, before it is forwarded. */
-  onReply(callback: () => void): void;
-  /**
-   * Drops the next reply that reports updated rows, and everything the server sends after it on
-   * that connection.
-   * @returns resolves when that reply has arrived here
-   */
-  drop(): Promise<void>;
-  /**
-   * Forwards new connections again. Stalled ones stay stalled.
-   * @param databaseUrl where the server is, if it moved
-   */
-  restore(databaseUrl?: string): Promise<void>;
-}
-
 type Stalled = 'all' | 'statements' | 'replies';
+export type Proxy = Awaited<ReturnType<typeof startProxy>>;
 type Observe = () => (chunk: Buffer) => void;
 
 /**
@@ -65,11 +32,7 @@ interface ProxyState {
 /**
  * @param observe is called for each connection. Its result gets everything the server sends on it.
  */
-export async function startProxy(
-  owner: Owner,
-  databaseUrl: string,
-  observe?: Observe,
-): Promise<Proxy> {
+export async function startProxy(owner: Owner, databaseUrl: string, observe?: Observe) {
   const server = createServer({ noDelay: true }, (client) => acceptClient(state, client, observe));
   const state: ProxyState = {
     server,
@@ -91,30 +54,56 @@ export async function startProxy(
   const url = new URL(databaseUrl);
   url.port = String(port);
   return {
+    /** The given database URL, through this proxy. */
     url: url.href,
+    /** The number of connections accepted so far. */
     connections: () => state.accepted,
-    cut: (manner = 'refused') => cut(state, manner),
-    stall: (what = 'all') => stall(state, what),
-    delay(roundTripMs) {
-      state.roundTripMs = roundTripMs;
-    },
-    onStatement(callback) {
-      state.onStatement = callback;
-    },
-    onReply(callback) {
-      state.onReply = callback;
-    },
-    drop: () =>
-      new Promise((resolve) => {
-        state.onDropped = resolve;
-      }),
-    async restore(movedTo) {
+    /**
+     * Closes every connection. New ones are refused, or accepted and closed at once as by a proxy
+     * without a server.
+     */
+    cut: (manner: 'refused' | 'closed' = 'refused') => cut(state, manner),
+    /**
+     * Forwards nothing more, in both directions or in one, on open and on new connections. They
+     * stay open.
+     */
+    stall: (what: Stalled = 'all') => stall(state, what),
+    ...interferenceOf(state),
+    /**
+     * Forwards new connections again. Stalled ones stay stalled.
+     * @param movedTo where the server is now, if it moved
+     */
+    async restore(movedTo?: string) {
       if (movedTo !== undefined) state.targetPort = portOf(movedTo);
       state.mode = 'forward';
       if (!server.listening) await listen(server, port);
     },
   };
 }
+
+const interferenceOf = (state: ProxyState) => ({
+  /** Makes each round trip so much longer. */
+  delay(roundTripMs: number) {
+    state.roundTripMs = roundTripMs;
+  },
+  /** Calls back with each piece that a client sends from now on, even if it is not forwarded. */
+  onStatement(callback: () => void) {
+    state.onStatement = callback;
+  },
+  /** Calls back with each piece that the server sends from now on, before it is forwarded. */
+  onReply(callback: () => void) {
+    state.onReply = callback;
+  },
+  /**
+   * Drops the next reply that reports updated rows, and everything the server sends after it on
+   * that connection.
+   * @returns resolves when that reply has arrived here
+   */
+  drop: () =>
+    new Promise<void>((resolve) => {
+      state.onDropped = resolve;
+    }),
+});
 
 const portOf = (url: string) => Number(new URL(url).port);
 

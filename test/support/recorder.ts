@@ -10,16 +10,6 @@ export interface Received {
   readonly body: string;
 }
 
-export interface Recorder {
-  /** `http://127.0.0.1:…` */
-  readonly url: string;
-  readonly port: number;
-  /** All requests so far. */
-  readonly received: readonly Received[];
-  /** Sets the reply to later requests. */
-  answer(with_: (response: ServerResponse, request: Received) => void): void;
-}
-
 /** A reply that is JSON, or, if it is a text, whatever it is. */
 export const reply =
   (status: number, body: unknown, headers: Readonly<Record<string, string>> = {}) =>
@@ -32,7 +22,7 @@ export const reply =
     response.end(isText ? body : JSON.stringify(body));
   };
 
-export async function startRecorder(owner: Owner): Promise<Recorder> {
+export async function startRecorder(owner: Owner) {
   const received: Received[] = [];
   let answer: (response: ServerResponse, request: Received) => void = reply(404, '');
   const server = createServer((request, response) => {
@@ -54,8 +44,10 @@ export async function startRecorder(owner: Owner): Promise<Recorder> {
   return {
     url: `http://127.0.0.1:${port}`,
     port,
-    received,
-    answer: (next) => {
+    /** All requests so far. */
+    received: received as readonly Received[],
+    /** Sets the reply to later requests. */
+    answer: (next: typeof answer) => {
       answer = next;
     },
   };

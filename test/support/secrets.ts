@@ -1,55 +1,50 @@
 /** A client of the secrets service with the correct bearer token, and what the database stores. */
 import { randomBytes } from 'node:crypto';
 import type { Sql } from 'postgres';
-import { type Answer, ask, AUTH_TOKEN } from './gatehouse.ts';
+import { ask, AUTH_TOKEN } from './gatehouse.ts';
 
-export interface SecretsClient {
-  encrypt(body: unknown): Promise<Answer>;
-  /** Encrypts; throws unless the reply is 201. */
-  keep(
-    password: string,
-    conditions?: { expires_in?: number; max_reads?: number; passphrase?: string },
-  ): Promise<{ id: string; secret: string; expires_at: string | null }>;
-  decrypt(id: string, secret: unknown, passphrase?: unknown): Promise<Answer>;
-  options(): Promise<Answer>;
-  /** @param query with its question mark; without one, the whole list */
-  list(query?: string): Promise<Answer>;
-  receipt(id: string): Promise<Answer>;
-  remove(id: string): Promise<Answer>;
+interface Conditions {
+  readonly expires_in?: number;
+  readonly max_reads?: number;
+  readonly passphrase?: string;
+}
+
+/** What is stored, as a reply names it. */
+interface Kept {
+  readonly id: string;
+  readonly secret: string;
+  readonly expires_at: string | null;
 }
 
 /** The same request id everywhere, so that replies can be compared byte by byte. */
 const SAME = { 'x-request-id': 'test' };
 
 /** @param more headers for every request, such as X-Forwarded-For */
-export function secretsClient(
-  baseUrl: string,
-  more: Readonly<Record<string, string>> = {},
-): SecretsClient {
+export function secretsClient(baseUrl: string, more: Readonly<Record<string, string>> = {}) {
   const headers = { ...SAME, ...more };
-  const encrypt = (body: unknown) =>
-    ask('POST', `${baseUrl}/api/store/encrypt`, { bearer: AUTH_TOKEN, body, headers });
+  const call = (method: string, path: string, body?: unknown) =>
+    ask(method, `${baseUrl}/api/store${path}`, { bearer: AUTH_TOKEN, body, headers });
+  const encrypt = (body: unknown) => call('POST', '/encrypt', body);
   return {
     encrypt,
-    async keep(password, conditions = {}) {
+    /** Encrypts; throws unless the reply is 201. */
+    async keep(password: string, conditions: Conditions = {}): Promise<Kept> {
       const answer = await encrypt({ password, ...conditions });
       if (answer.status !== 201)
         throw new Error(`encrypt answered ${answer.status}: ${answer.text}`);
       return answer.json;
     },
-    decrypt: (id, secret, passphrase) =>
-      ask('POST', `${baseUrl}/api/store/decrypt?id=${id}`, {
-        bearer: AUTH_TOKEN,
-        body: passphrase === undefined ? { secret } : { secret, passphrase },
-        headers,
-      }),
-    options: () => ask('GET', `${baseUrl}/api/store/options`, { bearer: AUTH_TOKEN, headers }),
-    list: (query = '') =>
-      ask('GET', `${baseUrl}/api/store${query}`, { bearer: AUTH_TOKEN, headers }),
-    receipt: (id) => ask('GET', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
-    remove: (id) => ask('DELETE', `${baseUrl}/api/store/${id}`, { bearer: AUTH_TOKEN, headers }),
+    decrypt: (id: string, secret: unknown, passphrase?: unknown) =>
+      call('POST', `/decrypt?id=${id}`, { secret, passphrase }),
+    options: () => call('GET', '/options'),
+    /** @param query with its question mark; without one, the whole list */
+    list: (query = '') => call('GET', query),
+    receipt: (id: string) => call('GET', `/${id}`),
+    remove: (id: string) => call('DELETE', `/${id}`),
   };
 }
+
+export type SecretsClient = ReturnType<typeof secretsClient>;
 
 /** A key of the right form, of no secret. */
 export const wrongKey = (): string => randomBytes(32).toString('base64url');

@@ -18,17 +18,7 @@ export interface RawAnswer {
   readonly json: any;
 }
 
-export interface RawClient {
-  readonly socket: Socket;
-  send(...parts: ReadonlyArray<string | Buffer>): void;
-  /** The next complete reply. Rejects if the connection ends first. */
-  answer(to?: 'GET' | 'HEAD'): Promise<RawAnswer>;
-  /** Resolves when the connection is closed, with the bytes received after the last reply. */
-  closed(): Promise<string>;
-  /** The bytes received after the last reply. */
-  pending(): string;
-  leave(): void;
-}
+export type RawClient = Awaited<ReturnType<typeof connectTo>>;
 
 /** What has arrived on a connection, and who waits for more. */
 interface Received {
@@ -42,7 +32,7 @@ interface Received {
  * @param url `http://127.0.0.1:…`
  * @param from the client's address: Linux has all of 127.0.0.0/8
  */
-export async function connectTo(url: string, from?: string): Promise<RawClient> {
+export async function connectTo(url: string, from?: string) {
   const { hostname, port } = new URL(url);
   const socket = open({
     host: hostname,
@@ -53,14 +43,18 @@ export async function connectTo(url: string, from?: string): Promise<RawClient> 
   const received = receiveFrom(socket);
   return {
     socket,
-    send(...parts) {
+    send(...parts: ReadonlyArray<string | Buffer>) {
       for (const part of parts) socket.write(part);
     },
-    answer: (to = 'GET') => untilFound(received, () => takeAnswer(received, to === 'HEAD')),
+    /** The next complete reply. Rejects if the connection ends first. */
+    answer: (to: 'GET' | 'HEAD' = 'GET') =>
+      untilFound(received, () => takeAnswer(received, to === 'HEAD')),
+    /** Resolves when the connection is closed, with the bytes received after the last reply. */
     closed: () =>
       untilFound(received, () =>
         received.end === null ? undefined : received.bytes.toString('utf8'),
       ),
+    /** The bytes received after the last reply. */
     pending: () => received.bytes.toString('utf8'),
     leave: () => {
       socket.destroy();

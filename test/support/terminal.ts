@@ -54,15 +54,6 @@ export interface Left {
   readonly shown: string;
 }
 
-export interface Typist {
-  /** Waits until the terminal shows this after the text of the previous call. */
-  sees(text: string): Promise<void>;
-  types(keys: string): void;
-  /** Types Ctrl-C, though no prompt waits for input. */
-  interrupts(): void;
-  readonly left: Promise<Left>;
-}
-
 export const ENTER = '\r';
 export const CONTROL_C = '\u0003';
 export const CONTROL_D = '\u0004';
@@ -72,7 +63,7 @@ export function startOnTerminal(
   owner: Owner,
   command: readonly string[],
   environment: Readonly<Record<string, string>>,
-): Typist {
+) {
   const python = spawn('python3', ['-c', DRIVER, ...command], {
     env: { PATH: process.env.PATH ?? '', TERM: 'xterm', ...environment },
   });
@@ -102,7 +93,8 @@ export function startOnTerminal(
     await left.catch(() => {});
   });
   return {
-    async sees(text) {
+    /** Waits until the terminal shows this after the text of the previous call. */
+    async sees(text: string) {
       await until(
         () => seen.isOver || seen.shown.includes(text, seen.from),
         `"${text}" on the terminal`,
@@ -111,9 +103,10 @@ export function startOnTerminal(
       if (at < 0) throw new Error(`the program ended without showing "${text}": ${seen.shown}`);
       seen.from = at + text.length;
     },
-    types: (keys) => {
+    types: (keys: string) => {
       python.stdin.write(keys);
     },
+    /** Types Ctrl-C, though no prompt waits for input. */
     interrupts: () => {
       python.stdin.write(`\0${CONTROL_C}`);
     },

@@ -1,35 +1,21 @@
 /** Users made the way the command makes them, and the exact form of what identity says. */
 import assert from 'node:assert/strict';
-import { readConfig } from './settings.ts';
-import { createDatabase, type Database } from '../../src/platform/db/pool.ts';
+import type { Database } from '../../src/platform/db/pool.ts';
 import { Failure } from '../../src/platform/http/route/errors.ts';
 import { validate } from '../../src/platform/http/route/schema.ts';
 import { COMMAND_LINE } from '../../src/identity/store/audit.ts';
 import { createUser, newUserSchema } from '../../src/identity/users.ts';
-import { createLog } from '../../src/platform/runtime/log.ts';
-import { createMetrics } from '../../src/platform/runtime/metrics.ts';
+import { openConnections } from './connections.ts';
 import { type Answer, ask } from './gatehouse.ts';
+import type { Owner } from './owner.ts';
 
 /** Of every user that `addUser` makes, unless told otherwise. */
 export const PASSWORD = 'a passphrase for tests';
 export const CHEAP = { minLength: 8, words: [], cost: { logN: 4, r: 8, p: 1 } };
 
 /** The service's own connections, for tests that call its functions. */
-export function openIdentity(
-  owner: { after(fn: () => Promise<void>): void },
-  url: string,
-): Database {
-  const address = readConfig(['identity'], 'administer', { DATABASE_URL: url }).identity?.database;
-  assert.ok(address);
-  const database = createDatabase(
-    address,
-    'identity',
-    createLog('silent', () => {}),
-    createMetrics(),
-  );
-  owner.after(() => database.close());
-  return database;
-}
+export const openIdentity = (owner: Owner, url: string): Database =>
+  openConnections(owner, url, 'identity');
 
 export const CHEAP_PASSWORDS = { passwords: CHEAP };
 
