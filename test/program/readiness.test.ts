@@ -3,19 +3,12 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { untilSql } from '../support/connections.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, type Gatehouse, startGatehouse } from '../support/gatehouse.ts';
 import { SERVICES } from '../support/settings.ts';
-import { untilSql } from '../support/connections.ts';
 
 const UNREADY = { identity: 500, secrets: 503, webhook: 503 } as const;
-type Database = Awaited<ReturnType<typeof createEmptyDatabase>>;
-
-/** Ends the connections of the services: a changed default applies to new ones. */
-const endConnections = ({ sql }: Database) =>
-  sql`select pg_terminate_backend(pid) from pg_stat_activity
-    where datname = current_database() and application_name like 'gatehouse-%'`;
-const nameOf = ({ url }: Database) => new URL(url).pathname.slice(1);
 
 async function assertUnready({ url, log }: Gatehouse, problem: RegExp): Promise<void> {
   for (const service of SERVICES) {
@@ -43,59 +36,48 @@ async function untilReady({ url }: Gatehouse): Promise<void> {
     );
 }
 
-// As on a standby, and like a full disk for a statement that needs space, where an update in place
-// still succeeds.
-for (const [what, setting, value, problem] of [
-  [
-    'on a read-only database',
-    'default_transaction_read_only',
-    'on',
-    /25006: the server accepts no/,
-  ],
-  ['without disk space', 'temp_file_limit', '0', /53400: a limit in the configuration/],
-] as const) {
-  test(`${what}, a service is not ready`, async (t) => {
-    const database = await createEmptyDatabase(t);
-    const gatehouse = await startGatehouse(t, SERVICES, database.url);
-    await untilReady(gatehouse);
-    const { sql } = database;
-    const change = (end: string) =>
-      sql.unsafe(`set default_transaction_read_only = off;
-        alter database ${nameOf(database)} ${end}`);
-    await change(`set ${setting} = ${value}`);
-    await endConnections(database);
-    await assertUnready(gatehouse, problem);
-    await change(`reset ${setting}`);
-    await endConnections(database);
-    await untilReady(gatehouse);
-  });
-}
-
-test('without a connection left for requests, a service is not ready', async (t) => {
-  const database = await createEmptyDatabase(t);
-  const { sql } = database;
-  const url = new URL(database.url);
-  const role = `limited_${nameOf(database)}`;
+test('on a read-only database, without disk space or a connection for requests, no service is ready', async (t) => {
+  const { sql, url } = await createEmptyDatabase(t);
+  const name = new URL(url).pathname.slice(1);
+  const role = `limited_${name}`;
   await sql.unsafe(
-    `create role ${role} login password 'limited'; grant create, temporary on database ${nameOf(database)} to ${role}`,
+    `create role ${role} login password 'limited'; grant create, temporary on database ${name} to ${role}`,
   );
-  url.username = role;
-  url.password = 'limited';
-  const gatehouse = await startGatehouse(t, SERVICES, url.href);
+  const own = Object.assign(new URL(url), { username: role, password: 'limited' });
+  const gatehouse = await startGatehouse(t, SERVICES, own.href);
   await untilReady(gatehouse);
-  // One for each probe, and none for requests.
-  await sql.unsafe(`alter role ${role} connection limit ${SERVICES.length}`);
-  await endConnections(database);
-  for (const service of SERVICES) {
-    const probe = () => ask('GET', `${gatehouse.url[service]}/readyz`);
-    const none = /SQLSTATE 53300: no connection is left/;
-    await untilSql(async () => none.test((await probe()).text), `${service} has noticed`);
-    for (let round = 0; round < 5; round += 1) {
-      const { status, text } = await probe();
-      assert.equal(status, UNREADY[service], text);
-      assert.match(text, none);
-    }
+  for (const [set, reset, problem] of [
+    // As on a standby.
+    [
+      `alter database ${name} set default_transaction_read_only = on`,
+      `alter database ${name} reset default_transaction_read_only`,
+      /25006: the server accepts no/,
+    ],
+    // Like a full disk for a statement that needs space, where an update in place still succeeds.
+    [
+      `alter database ${name} set temp_file_limit = 0`,
+      `alter database ${name} reset temp_file_limit`,
+      /53400: a limit in the configuration/,
+    ],
+    // One for each probe, and none for requests.
+    [
+      `alter role ${role} connection limit ${SERVICES.length}`,
+      `alter role ${role} connection limit -1`,
+      /SQLSTATE 53300: no connection is left/,
+    ],
+  ] as const) {
+    // A changed default applies to new connections.
+    const change = async (statement: string) => {
+      await sql.unsafe(`set default_transaction_read_only = off; ${statement}`);
+      await sql`select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name like 'gatehouse-%'`;
+    };
+    await change(set);
+    await assertUnready(gatehouse, problem);
+    await change(reset);
+    await untilReady(gatehouse);
   }
-  await sql.unsafe(`alter role ${role} connection limit -1`);
-  await untilReady(gatehouse);
+  // The database, and with it what the role owns, is dropped before.
+  await gatehouse.stop();
+  await sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`);
 });
