@@ -94,43 +94,48 @@ test('version and --version print the version of the package', async (t) => {
 });
 
 test('wrong usage of serve is one line on standard error and exit 2', async (t) => {
-  for (const [words, said] of [
-    ['srve', /there is no command "srve"\./],
-    ['serve letterbox', /serve: "letterbox" is not one of identity, secrets, webhook/],
-    ['serve identity secrets webhook identity', /serve: takes \[SERVICE…\]/],
-    ['serve --port 3000', /serve: Unknown option '--port'/],
-  ] as const) {
+  const assertRefused = async ([words, said]: readonly [string, RegExp]) => {
     const finished = await run(t, words);
     assertFailure(finished, 2);
     assert.match(finished.stderr, said);
     assert.match(finished.stderr, /See: gatehouse( [a-z]+)* --help\n$/);
-  }
+  };
+  const cases = [
+    ['srve', /there is no command "srve"\./],
+    ['serve letterbox', /serve: "letterbox" is not one of identity, secrets, webhook/],
+    ['serve identity secrets webhook identity', /serve: takes \[SERVICE…\]/],
+    ['serve --port 3000', /serve: Unknown option '--port'/],
+  ] as const;
+  await Promise.all(cases.map(assertRefused));
 });
 
 test('wrong configuration is reported at once, with a line for each problem, and exits 78', async (t) => {
   const wrong = { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' };
-  assertFailure(await run(t, 'serve', { DATABASE_URL: file.url }), 78, 2);
   assertFailure(await run(t, 'serve', wrong), 78, 3);
-  assertFailure(await run(t, 'user list', { DATABASE_URL: 'mysql://marked@localhost/d' }), 78);
+  const words = split('user list');
+  assertFailure(await runCommand(words, { DATABASE_URL: 'mysql://marked@localhost/d' }), 78);
 });
 
 test('a database that cannot be used is reported in one line and exits 1', async (t) => {
   const nowhere = Object.assign(new URL(file.url), { pathname: '/nowhere' });
   const wrong = Object.assign(new URL(file.url), { password: 'marked-password' });
   const away = Object.assign(new URL(file.url), { port: '1' });
-  for (const [words, url, said] of [
-    ['user list', nowhere, /3D000: the database in the database URL does not exist/],
-    ['user list', wrong, /28P01: the user or the password in the database URL is wrong/],
-    ['user list', away, /database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens /],
-    // Waiting for it would not help.
-    ['serve identity', nowhere, /: identity: the database returned an error \(SQLSTATE 3D000/],
+  for (const [url, said] of [
+    [nowhere, /3D000: the database in the database URL does not exist/],
+    [wrong, /28P01: the user or the password in the database URL is wrong/],
+    [away, /database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens /],
   ] as const) {
-    const finished = await run(t, words, { ...environment, DATABASE_URL: url.href });
-    // The log of `serve` is on standard output.
-    assertFailure(words === 'user list' ? finished : { ...finished, stdout: '' }, 1);
+    const given = { ...environment, DATABASE_URL: url.href };
+    const finished = await runCommand(split('user list'), given);
+    assertFailure(finished, 1);
     assert.match(finished.stderr, said);
     assert.ok(!finished.stderr.includes('marked'));
   }
+  // Waiting for it would not help. The log of `serve` is on standard output.
+  const given = { ...environment, DATABASE_URL: nowhere.href };
+  const finished = await run(t, 'serve identity', given);
+  assertFailure({ ...finished, stdout: '' }, 1);
+  assert.match(finished.stderr, /: identity: the database returned an error \(SQLSTATE 3D000/);
 });
 
 test('migrate updates one service, several or all, any number of times, also concurrently', async (t) => {

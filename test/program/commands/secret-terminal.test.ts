@@ -73,12 +73,11 @@ testOnTerminal(
       ],
       [[KEY, `${secret}${ENTER}${WORDS}`]],
     ];
-    for (const dialogue of dialogues)
-      assert.deepEqual(await answer(t, ['get', place], ...dialogue), {
-        code: 0,
-        isAsBefore: true,
-        shown,
-      });
+    const left = await Promise.all(
+      dialogues.map((dialogue) => answer(t, ['get', place], ...dialogue)),
+    );
+    const expected = { code: 0, isAsBefore: true, shown };
+    assert.deepEqual(left, [expected, expected]);
   },
 );
 
@@ -130,11 +129,12 @@ testOnTerminal(
         [1, nothing, 'put', [SECRET, `marked-line${ENTER}marked-text${CONTROL_C}`]],
         [2, mismatch, 'put --passphrase', [PASSPHRASE, WORDS], [AGAIN, `five wrods${ENTER}`]],
       ];
-    for (const [code, said, words, ...dialogue] of cases) {
+    const assertLeft = async ([code, said, words, ...dialogue]: (typeof cases)[number]) => {
       const prompts = dialogue.map(([prompt]) => `${prompt}\n`).join('');
       const left = await answer(t, words.split(' '), ...dialogue);
       assert.deepEqual(left, { code, isAsBefore: true, shown: prompts + said });
-    }
+    };
+    await Promise.all(cases.map(assertLeft));
     const { status, failed_reads } = (await client.receipt(id)).json;
     assert.deepEqual([status, failed_reads, await countStored()], ['stored', 0, before]);
   },
