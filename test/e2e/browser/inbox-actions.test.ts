@@ -113,29 +113,18 @@ test('selected events, or all that match, are redelivered after a confirmation o
   await untilText('bulk-text', /^Redeliver 3 events\?/);
   assert.equal(await countDone(ids), 1, 'not before the confirmation');
   // Batches without an end: a cancelled loop must not go on while another one counts.
-  await browser.run(`
-    window.realFetch = fetch;
-    window.batches = [];
-    window.answers = 0;
-    window.fetch = async (address, options) => {
-      const isBatch = String(address).endsWith('/events/redeliver');
-      if (!isBatch || JSON.parse(options.body).dry_run) return realFetch(address, options);
-      await new Promise((resolve) => batches.push(resolve));
-      const answer = new Response('', { headers: { 'content-type': 'application/json' } });
-      answer.json = async () => {
-        setTimeout(() => { window.answers += 1; }); // by then, the page has used the answer
-        return { data: { matched: 1, redelivered: 1, next: 'more' } };
-      };
-      return answer;
-    };`);
+  await browser.holdFetch(
+    `address.endsWith('/events/redeliver') && !JSON.parse(options.body).dry_run`,
+    { data: { matched: 1, redelivered: 1, next: 'more' } },
+  );
   await browser.click('bulk-yes');
-  await browser.until('batches.length === 1');
+  await browser.until('held.length === 1');
   await browser.click('bulk-no');
   await browser.click('again-all');
   await untilText('bulk-text', /^Redeliver 3 events\?/);
-  await browser.run('batches[0]()');
+  await browser.run('held[0]()');
   await browser.until('answers === 1');
-  assert.equal(await browser.run('return batches.length'), 1);
+  assert.equal(await browser.run('return held.length'), 1);
   assert.match(await browser.text('bulk-text'), /^Redeliver 3 events\?/);
   await browser.run('window.fetch = realFetch');
   await browser.click('bulk-yes');
@@ -148,7 +137,7 @@ test('selected events, or all that match, are redelivered after a confirmation o
 test('a count that ends late leaves the question in place, and two clicks send once', async () => {
   await putFailed('late', 2);
   await listRows('?event=late', 2);
-  await browser.holdFetch('/events/redeliver');
+  await browser.holdFetch(`address.endsWith('/events/redeliver')`);
   await browser.click('again-all');
   await browser.until('held.length === 1');
   await browser.clickOn('#rows input');

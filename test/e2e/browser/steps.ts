@@ -96,22 +96,27 @@ export function withSteps(driver: Driver) {
       return execFileSync(program, ['--quiet', '--raw', file], { encoding: 'utf8' }).trim();
     },
     /**
-     * Requests of the page wait in `held` until a test sends them.
-     * @param end how the addresses of these requests end; by default, all are held
+     * Requests of the page wait in `held` until a test sends them, or answers them.
+     * @param which of the `address` and the `options` of a request; by default, all are held
+     * @param reply in place of that of the service
      */
-    holdFetch: (end = '') =>
-      driver.run(`
-        const send = fetch;
+    holdFetch: (which = 'true', reply?: object) =>
+      driver.run(
+        `
+        const [reply] = arguments;
+        window.realFetch = fetch;
         window.held = [];
         window.answers = 0;
-        window.fetch = async (...request) => {
-          if (!String(request[0]).endsWith('${end}')) return send(...request);
+        window.fetch = async (address, options) => {
+          if (!(${which})) return realFetch(address, options);
           await new Promise((resolve) => held.push(resolve));
-          const answer = await send(...request);
+          const answer = reply ? Response.json(reply) : await realFetch(address, options);
           const read = answer.json.bind(answer);
           // In a task of its own: by then, the page has used the answer.
           answer.json = () => read().finally(() => setTimeout(() => { window.answers += 1; }));
           return answer;
-        };`),
+        };`,
+        reply ?? null,
+      ),
   };
 }
