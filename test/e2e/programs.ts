@@ -10,7 +10,7 @@ import {
   readFileSync,
 } from 'node:fs';
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -18,6 +18,7 @@ import { unprivilegedUser } from '../../scripts/binaries.ts';
 import { type Supervised, supervise } from '../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
 import type { Owner } from '../support/owner.ts';
+import { freePorts } from '../support/ports.ts';
 
 export interface Started {
   readonly port: number;
@@ -157,11 +158,4 @@ async function isOpen(port: number): Promise<boolean> {
   }
 }
 
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}
+export const freePort = async (): Promise<number> => Number((await freePorts(1))[0]);

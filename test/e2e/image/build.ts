@@ -82,7 +82,7 @@ function createStore(): Store {
 
 /** @throws when buildah fails */
 function buildah({ options }: Store, ...words: string[]): Result {
-  const result = runTool('buildah', [...options, ...words], {}, { timeout: 280_000 });
+  const result = runTool('buildah', [...options, ...words]);
   if (result.code === 0) return result;
   throw new Error(`buildah ${words[0]} ended with ${result.code}: ${result.output}`);
 }
