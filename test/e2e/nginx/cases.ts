@@ -83,15 +83,21 @@ export async function createAccess(setup: ProxySetup, port: number) {
   return { setup, port, user, session, bySession, identities, ...watch(setup, port) };
 }
 
-/** @param statusWithoutGatehouse of replies while Gatehouse is unreachable */
-export function testForwardAuth(access: Access, statusWithoutGatehouse: number): void {
+interface Expected {
+  /** Of replies while Gatehouse is unreachable. */
+  readonly statusWithoutGatehouse: number;
+  /** What stands in a name in place of a hyphen, and the proxy removes. */
+  readonly marks: readonly string[];
+}
+
+export function testForwardAuth(access: Access, expected: Expected): void {
   addCredentialTests(access);
-  addForgeryTests(access);
+  addForgeryTests(access, expected.marks);
   addPathTests(access);
   addGroupTests(access);
   addContentTests(access);
   addAddressTests(access);
-  addEndTests(access, statusWithoutGatehouse);
+  addEndTests(access, expected.statusWithoutGatehouse);
 }
 
 function addCredentialTests({ setup, identify, rejects, ...access }: Access): void {
@@ -139,7 +145,10 @@ const FORGERIES: Readonly<Record<string, HeaderFields>> = {
   'sent twice': [...forgedHeaders(), ...forgedHeaders()],
 };
 
-function addForgeryTests({ identify, rejects, session, identities }: Access): void {
+function addForgeryTests(
+  { setup, identify, rejects, session, identities }: Access,
+  marks: readonly string[],
+): void {
   for (const [how, forged] of Object.entries(FORGERIES)) {
     test(`forged identity headers never reach the program: ${how}`, async () => {
       const before = (fields: HeaderFields) => [...forged, ...fields];
@@ -155,6 +164,28 @@ function addForgeryTests({ identify, rejects, session, identities }: Access): vo
       }
     });
   }
+
+  test('headers that some languages normalize to ours never reach the program', async () => {
+    const own = NAMES.map((name) => name.toLowerCase());
+    const spellings = marks.flatMap((mark) => [
+      (name: string) => name.replaceAll('-', mark),
+      (name: string) => name.replaceAll('-', mark).toLowerCase(),
+      (name: string) => name.replace('Auth-', `Auth${mark}`),
+      (name: string) => name.replace('X-', `x${mark}`),
+    ]);
+    for (const [path, user] of [
+      ['/', 'admin'],
+      ['/login', undefined],
+    ] as const) {
+      for (const spell of spellings) {
+        const headers = [...forgedHeaders(spell), ...bearer(setup.admin)];
+        const identity = await identify({ path, headers });
+        assert.equal(identity['x-auth-username'], user);
+        const others = Object.keys(identity).filter((name) => !own.includes(name));
+        assert.deepEqual(others, [], spell('X-Auth-Email'));
+      }
+    }
+  });
 
   test('naming the identity headers in Connection does not remove or forge them', async () => {
     const named = ['Connection', ['close', ...NAMES].join(', ')] as const;
