@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach } from 'node:test';
-import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
 import type { Browser } from './steps.ts';
 import { KEYS } from './webdriver.ts';
 
@@ -14,28 +15,23 @@ export async function startService(settings: Readonly<Record<string, string>> = 
   const service = await launch(['secrets'], { SHARE_PAGES: 'on', ...settings });
   // Browsers treat `localhost` as a secure context without HTTPS.
   const url = service.secrets.replace('127.0.0.1', 'localhost');
-  const call = (method: string, path: string, body?: object) =>
-    ask(method, `${service.secrets}/api/store/${path}`, {
-      bearer: AUTH_TOKEN,
-      ...(body ? { body } : {}),
-    });
+  const client = secretsClient(service.secrets);
   return {
     url,
     sql: service.sql,
     log: service.log,
     /** Standard output and standard error so far. */
     output: () => service.stdout() + service.stderr(),
+    /** The API. */
+    client,
     /** Stores a secret through the API. */
-    async store(password: string, options: { max_reads?: number; passphrase?: string } = {}) {
-      const { status, json, text } = await call('POST', 'encrypt', { password, ...options });
-      assert.equal(status, 201, text);
-      return { id: json.id, key: json.secret, link: `${url}/s/${json.id}#${json.secret}` };
+    async store(...given: Parameters<typeof client.keep>) {
+      const { id, secret } = await client.keep(...given);
+      return { id, key: secret, link: `${url}/s/${id}#${secret}` };
     },
-    remove: (id: string) => call('DELETE', id),
     /** Opens a secret through the API. */
-    async decrypt(id: string, secret: string, passphrase?: string): Promise<string> {
-      const lock = passphrase === undefined ? {} : { passphrase };
-      const { status, json, text } = await call('POST', `decrypt?id=${id}`, { secret, ...lock });
+    async decrypt(...given: Parameters<typeof client.decrypt>): Promise<string> {
+      const { status, json, text } = await client.decrypt(...given);
       assert.equal(status, 200, text);
       return json.password;
     },

@@ -108,7 +108,7 @@ test('a wrong key, a cut link and a link with a mistake say so without using any
 
 test('an expired secret, a deleted one and one that another person reads meanwhile say so', async () => {
   const deleted = await service.store('deleted');
-  await service.remove(deleted.id);
+  await service.client.remove(deleted.id);
   await browser.load(deleted.link);
   await browser.untilEnded(DELETED);
   const expired = await keepExpired(service.sql);

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { Agent, createServer, request } from 'node:http';
+import { Agent, request } from 'node:http';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
@@ -18,7 +18,7 @@ import { root, runProgram, startProgram } from '../../support/process.ts';
 import { temporary } from '../faults/system.ts';
 import { deployed, type ProxyName, startReloadable } from '../nginx/setup.ts';
 import { freePort } from '../programs.ts';
-import { listenOn } from '../../support/ports.ts';
+import { type Recorder, reply, startRecorder } from '../../support/recorder.ts';
 
 /** Of each group, from the senders that are in it at the end. */
 const EVENTS = Number(process.env.EVENTS || 10_000);
@@ -57,18 +57,6 @@ async function startProxy(t: TestContext, name: ProxyName, ports: Ports, first: 
   };
   const { port, reload } = await startReloadable(name, routed(first), undefined, t);
   return { port, route: (routes: Routes) => reload(routed(routes)) };
-}
-
-/** Counts what each event id was delivered with. */
-async function startTarget(t: TestContext) {
-  const received = new Map<string, string[]>();
-  const server = createServer(async (incoming, response) => {
-    const id = String(incoming.headers['webhook-id']);
-    const body = await readText(incoming);
-    received.set(id, [...(received.get(id) ?? []), body]);
-    response.writeHead(204).end();
-  });
-  return { received, url: `http://127.0.0.1:${await listenOn(t, server)}/` };
 }
 
 type Group = Awaited<ReturnType<typeof startGroup>>;
@@ -218,7 +206,7 @@ async function moveSender(proxy: Proxy, sender: Sender, from: Group, to: Group):
 async function checkLedger(
   group: Group,
   senders: readonly Sender[],
-  received: ReadonlyMap<string, readonly string[]>,
+  { received }: Recorder,
 ): Promise<void> {
   const stored = await group.database.sql`
     select id, delivery_id, status from webhook.events left join webhook.outcomes on event_id = id`;
@@ -228,8 +216,13 @@ async function checkLedger(
   assert.equal(stored.length, EVENTS);
   assert.deepEqual([...ids].sort(), [...acknowledged].sort());
   assert.ok(stored.every(({ status }) => status === 'done'));
+  const bodies = new Map<unknown, string[]>();
+  for (const { headers, body } of received) {
+    const id = headers['webhook-id'];
+    bodies.set(id, [...(bodies.get(id) ?? []), body]);
+  }
   for (const [delivery, id] of acknowledged)
-    assert.deepEqual(received.get(id), [bodyOf(delivery)], `deliveries of ${delivery}`);
+    assert.deepEqual(bodies.get(id), [bodyOf(delivery)], `deliveries of ${delivery}`);
 }
 
 async function checkBadInput(proxy: Proxy, a: Group, b: Group, sender: Sender): Promise<void> {
@@ -277,7 +270,8 @@ async function checkCommands(t: TestContext, groups: Readonly<Record<GroupName, 
 
 for (const name of ['nginx', 'caddy'] as const) {
   test(`two groups behind ${name}, and a sender that moves: the ledger adds up`, async (t) => {
-    const target = await startTarget(t);
+    const target = await startRecorder(t);
+    target.answer(reply(200, {}));
     const a = await startGroup(t, 'a', target.url);
     const b = await startGroup(t, 'b', target.url);
     const routes = { alpha: 'a', beta: 'b', moved: 'a' } as const;
@@ -300,8 +294,8 @@ for (const name of ['nginx', 'caddy'] as const) {
       const { sql } = group.database;
       while ((await sql`select from webhook.work limit 1`).length > 0) await sleep(100);
     }
-    await checkLedger(a, [alpha], target.received);
-    await checkLedger(b, [beta, moved], target.received);
+    await checkLedger(a, [alpha], target);
+    await checkLedger(b, [beta, moved], target);
     await checkCommands(t, { a, b });
     assert.ok(before < moved.count, 'the sender was still sending when it moved');
     assert.ok((moved.replies.get(503) ?? 0) > 0, 'no event was held back');

@@ -1,5 +1,4 @@
 /** A sender of events that knows which were acknowledged, and the target that they must reach. */
-import { createServer, type Server } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Sql } from 'postgres';
 import { connect } from '../../../../scripts/postgres.ts';
@@ -7,7 +6,7 @@ import { choose } from '../random.ts';
 import type { LoadClient } from './load.ts';
 import type { Requests } from './requests.ts';
 import type { Owner } from '../../../support/owner.ts';
-import { listenOn } from '../../../support/ports.ts';
+import { startRecorder } from '../../../support/recorder.ts';
 
 interface Sent {
   readonly deliveryId: string;
@@ -138,22 +137,11 @@ export interface Target {
 /** Where events are forwarded. It fails now and then. */
 export async function startTarget(t: Owner, random: () => number): Promise<Target> {
   const received = new Map<string, string>();
-  const server: Server = createServer((request, response) => {
-    const pieces: Buffer[] = [];
-    request
-      .on('error', () => {})
-      .on('data', (piece: Buffer) => {
-        pieces.push(piece);
-      })
-      .on('end', () => {
-        const isFailing = random() < 0.05;
-        if (!isFailing)
-          received.set(
-            String(request.headers['webhook-id']),
-            Buffer.concat(pieces).toString('utf8'),
-          );
-        response.writeHead(isFailing ? 500 : 204).end();
-      });
+  const { url, answer } = await startRecorder(t);
+  answer((response, { headers, body }) => {
+    const isFailing = random() < 0.05;
+    if (!isFailing) received.set(String(headers['webhook-id']), body);
+    response.writeHead(isFailing ? 500 : 204).end();
   });
-  return { url: `http://127.0.0.1:${await listenOn(t, server)}/`, received };
+  return { url, received };
 }
