@@ -11,8 +11,6 @@ export const DOMAIN = 'gatehouse.localhost';
 const HTTPS = { port: 443 };
 const HEALTH_MS = 120_000;
 
-export type Stack = ReturnType<typeof createStack>;
-
 /** Copies what an image is built from, and deploy/. @returns where they are */
 export function copyTree({ directory }: Docker): string {
   const place = join(directory, 'tree');

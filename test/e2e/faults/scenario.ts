@@ -7,7 +7,7 @@ import { type Load, startLoad } from './load/load.ts';
 import { createRandom, SEED } from './random.ts';
 import { type Database, startSystem, type System } from './system.ts';
 
-export interface Scenario {
+interface Scenario {
   readonly t: TestContext;
   readonly system: System;
   readonly database: Database;
@@ -15,7 +15,7 @@ export interface Scenario {
   readonly random: () => number;
 }
 
-export interface Options {
+interface Options {
   /** Makes the database, if it is a special one. */
   readonly database?: (t: TestContext) => Promise<Database>;
   /** Why it cannot run here. */

@@ -21,7 +21,7 @@ const valueOf = ({ headers }: ReceivedRequest, name: string) =>
  * The identity that a program reads from a request: every header that some language or framework
  * would normalize to an `X-Auth-…` name. An empty value counts as none.
  */
-export function identityOf({ headers }: ReceivedRequest): Record<string, string> {
+function identityOf({ headers }: ReceivedRequest): Record<string, string> {
   const identity: Record<string, string> = {};
   for (const [name, value] of headers) {
     if (!/^x[^a-z0-9]auth[^a-z0-9]/i.test(name) || value === '') continue;

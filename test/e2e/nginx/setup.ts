@@ -169,7 +169,7 @@ export type Certificate = ReturnType<typeof createCertificate>;
 
 export type HeaderFields = ReadonlyArray<readonly [name: string, value: string]>;
 
-export const pairs = (rawHeaders: readonly string[]): [name: string, value: string][] =>
+const pairs = (rawHeaders: readonly string[]): [name: string, value: string][] =>
   rawHeaders.flatMap((name, index) =>
     index % 2 === 0 ? [[name, rawHeaders[index + 1] ?? '']] : [],
   );
