@@ -18,7 +18,7 @@ import { root, runProgram, startProgram } from '../../support/process.ts';
 import { temporary } from '../faults/system.ts';
 import { deployed, type ProxyName, startReloadable } from '../nginx/setup.ts';
 import { freePort } from '../programs.ts';
-import { type Recorder, reply, startRecorder } from '../../support/recorder.ts';
+import { reply, startRecorder } from '../../support/recorder.ts';
 
 /** Of each group, from the senders that are in it at the end. */
 const EVENTS = Number(process.env.EVENTS || 10_000);
@@ -206,7 +206,7 @@ async function moveSender(proxy: Proxy, sender: Sender, from: Group, to: Group):
 async function checkLedger(
   group: Group,
   senders: readonly Sender[],
-  { received }: Recorder,
+  { received }: Awaited<ReturnType<typeof startRecorder>>,
 ): Promise<void> {
   const stored = await group.database.sql`
     select id, delivery_id, status from webhook.events left join webhook.outcomes on event_id = id`;
