@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
-import { untilLocked } from '../support/connections.ts';
 import {
   ask,
   AUTH_TOKEN,
@@ -12,6 +11,7 @@ import {
   launch,
 } from '../support/gatehouse.ts';
 import { get, startListener } from '../support/listener.ts';
+import { meanwhile } from '../support/meanwhile.ts';
 import { startProxy } from '../support/proxy.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { latch, until } from '../support/until.ts';
@@ -120,16 +120,17 @@ test('the log shows the reply that was sent, not one that was ready too late', a
 });
 
 /** The reply to a list whose statement is cancelled, as PostgreSQL does when it takes too long. */
-const askTooLong = (table: string, url: string, bearer: string) =>
-  sql.begin(async (holding) => {
-    await holding`lock table ${holding(table)} in access exclusive mode`;
-    const asked = ask('GET', url, { bearer });
-    await untilLocked(holding, 1);
-    await holding`
+async function askTooLong(table: string, url: string, bearer: string) {
+  const [answer] = await meanwhile(
+    sql,
+    (held) => held`lock table ${held(table)} in access exclusive mode`,
+    () => [ask('GET', url, { bearer })],
+    (held) => held`
       select pg_cancel_backend(pid) from pg_stat_activity
-      where datname = current_database() and wait_event_type = 'Lock'`;
-    return asked;
-  });
+      where datname = current_database() and wait_event_type = 'Lock'`,
+  );
+  return answer ?? assert.fail();
+}
 
 for (const [table, url, bearer] of LISTS) {
   test(`a list of ${table} that takes too long is 503 too_slow, with Retry-After`, async () => {

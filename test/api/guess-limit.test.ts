@@ -54,33 +54,33 @@ const sender = { name: 'sender', role: 'sender', source: 'generic' } as const;
 type Send = (credential: string, from: string) => Promise<Answer>;
 const EVENT = { event: 'x', data: { page_id: 'p' } };
 
+type HeadersOf = (credential: string) => Record<string, string>;
+type BodyOf = (credential: string) => unknown;
 /** A request from an address. `{}` in the path, or a header, is the credential. */
 const sending =
-  (
-    service: Service,
-    method: string,
-    path: string,
-    headersOf: (credential: string) => Record<string, string>,
-    body?: (credential: string) => unknown,
-  ): Send =>
-  (credential, from) =>
-    SERVICES[service](method, path.replace('{}', credential), {
+  (service: Service, request: string, headersOf: HeadersOf, bodyOf?: BodyOf): Send =>
+  (credential, from) => {
+    const [method = '', path = ''] = request.replace('{}', credential).split(' ');
+    return SERVICES[service](method, path, {
       headers: { ...headersOf(credential), 'x-forwarded-for': from },
-      ...(body ? { body: body(credential) } : {}),
+      ...(bodyOf ? { body: bodyOf(credential) } : {}),
     });
+  };
 const bearer = (credential: string) => ({ authorization: `Bearer ${credential}` });
 const asAdmin = () => bearer(session);
 const none = () => ({});
 const asBody = (credential: string) => ({ session: credential });
 
-const sessions = sending('identity', 'GET', '/api/test/', bearer);
-const byKey = sending('identity', 'GET', '/api/test/', (key) => ({ 'x-api-key': key }));
-const byCookie = sending('identity', 'GET', '/api/auth/verify', (credential) => ({
+const sessions = sending('identity', 'GET /api/test/', bearer);
+const byKey = sending('identity', 'GET /api/test/', (key) => ({ 'x-api-key': key }));
+const byCookie = sending('identity', 'GET /api/auth/verify', (credential) => ({
   cookie: `session=${credential}`,
 }));
-const secrets = sending('secrets', 'GET', '/api/store/options', bearer);
-const events = sending('webhook', 'POST', '/webhook', bearer, () => EVENT);
-const lists = sending('webhook', 'GET', '/events', bearer);
+const secrets = sending('secrets', 'GET /api/store/options', bearer);
+const events = sending('webhook', 'POST /webhook', bearer, () => EVENT);
+const lists = sending('webhook', 'GET /events', bearer);
+const inQuery = sending('webhook', 'POST /webhook?token={}', none, () => EVENT);
+const plainEvents = sending('plain', 'POST /webhook', bearer, () => EVENT);
 const BODY = '{"action":"opened"}';
 const signed: Send = (secret, from) =>
   SERVICES.webhook('POST', '/webhook', {
@@ -108,60 +108,33 @@ type Check = readonly [
   refusal?: number,
 ];
 const another = () => logIn(identity);
+/** A request about a session, which need not be that of its caller. */
+const about = (request: string, refusal: number, headersOf: HeadersOf, bodyOf?: BodyOf): Check => [
+  request,
+  sending('identity', request, headersOf, bodyOf),
+  anySession,
+  another,
+  refusal,
+];
 const CHECKS: Readonly<Record<Service, readonly Check[]>> = {
   identity: [
     ['a session token', sessions, anySession, () => session],
     ['a session token as cookie', byCookie, anySession, () => session],
     ['a malformed session token', sessions, () => 'session:guess', () => session],
     ['an API key', byKey, () => `key:${randomUUID()}`, () => String(made.json.data.key)],
-    [
-      'POST /api/auth/session',
-      sending('identity', 'POST', '/api/auth/session', none, asBody),
-      anySession,
-      another,
-    ],
-    [
-      'POST /api/auth/logout',
-      sending('identity', 'POST', '/api/auth/logout', none, asBody),
-      anySession,
-      another,
-      200,
-    ],
-    [
-      'GET /api/session/info',
-      sending('identity', 'GET', '/api/session/info?session={}', asAdmin),
-      anySession,
-      another,
-      400,
-    ],
-    [
-      'DELETE /api/session/revoke',
-      sending('identity', 'DELETE', '/api/session/revoke?session={}', asAdmin),
-      anySession,
-      another,
-      400,
-    ],
+    about('POST /api/auth/session', 401, none, asBody),
+    about('POST /api/auth/logout', 200, none, asBody),
+    about('GET /api/session/info?session={}', 400, asAdmin),
+    about('DELETE /api/session/revoke?session={}', 400, asAdmin),
   ],
   secrets: [['AUTH_TOKEN', secrets, anyToken, () => AUTH_TOKEN]],
   webhook: [
     ['a token', events, anyToken, () => WEBHOOK_TOKEN],
-    [
-      'a token in the query',
-      sending('webhook', 'POST', '/webhook?token={}', none, () => EVENT),
-      anyToken,
-      () => WEBHOOK_TOKEN,
-    ],
+    ['a token in the query', inQuery, anyToken, () => WEBHOOK_TOKEN],
     ["an operator's token", lists, anyToken, () => operatorToken],
     ['a signature', signed, anyToken, () => ''],
   ],
-  plain: [
-    [
-      'WEBHOOK_TOKEN',
-      sending('plain', 'POST', '/webhook', bearer, () => EVENT),
-      () => 'g',
-      () => WEBHOOK_TOKEN,
-    ],
-  ],
+  plain: [['WEBHOOK_TOKEN', plainEvents, () => 'g', () => WEBHOOK_TOKEN]],
 };
 
 let networks = 0;

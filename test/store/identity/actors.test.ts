@@ -8,17 +8,13 @@ import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
 import { startIdentity } from '../../support/api-users.ts';
-import { PATIENT, untilSql } from '../../support/connections.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { untilSql } from '../../support/connections.ts';
 import { newName, type Person, storeUser } from '../../support/stored-users.ts';
-import { assertError, assertSuccess, PASSWORD } from '../../support/users.ts';
+import { assertError, PASSWORD } from '../../support/users.ts';
 
 const routes = await createRoutes(null);
 
-const { databaseUrl, sql, admin, call, add, enter } = await startIdentity(
-  { after },
-  { SELF_DELETION: 'on' },
-);
+const { databaseUrl, sql, call } = await startIdentity({ after }, { SELF_DELETION: 'on' });
 const other = connect(databaseUrl);
 after(() => other.end());
 
@@ -174,29 +170,3 @@ for (const [index, change] of CHANGES.entries()) {
     });
   }
 }
-
-test('a user is not created after the administrator is disabled while passwords are hashed', async (t) => {
-  const settings = { ...PATIENT, PASSWORD_SCRYPT: 'ln=13,r=8,p=3', PASSWORD_HASHES: '1' };
-  const { url } = await startGatehouse(t, ['identity'], databaseUrl, settings, 'ready', 240_000);
-  const slow = url.identity;
-  const chief = await enter({ super_admin: true });
-  const target = await add();
-  const send = (path: string, body: unknown) =>
-    ask('POST', `${slow}/api/user/${path}`, { bearer: chief.token, body });
-  // They fill the queue, and lose the rights too.
-  const changes = Array.from({ length: 16 }, () =>
-    send(`${target.id}/password`, { password: PASSWORD }),
-  );
-  await Promise.race(changes);
-  const late = newUser({ super_admin: true });
-  const creation = send('', late);
-  assertSuccess(await call(admin.token, 'PATCH', `/api/user/${chief.id}`, { enabled: false }));
-  const entries = () => sql`select from identity.audit where actor_id = ${chief.id}`;
-  const before = (await entries()).count;
-  assertError(await creation, 401, 'unauthorized');
-  const statuses = (await Promise.all(changes)).map(({ status }) => status);
-  assert.ok(statuses.includes(401), String(statuses));
-  assert.equal((await entries()).count, before);
-  const created = await sql`select from identity.users where username = ${late.username}`;
-  assert.equal(created.count, 0);
-});

@@ -11,7 +11,6 @@ import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { ConfigurationError } from '../../../src/platform/process/settings.ts';
 import { StartupError } from '../../../src/platform/runtime/errors.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
-import { PENDING } from '../../support/factors.ts';
 import {
   ADMIN_PASSWORD,
   ask,
@@ -19,7 +18,7 @@ import {
   startGatehouse,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
-import { cookieFrom, ORIGIN, PORTAL, visitorOf } from '../../support/portal.ts';
+import { ORIGIN, PORTAL, visitorOf } from '../../support/portal.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
 const GENERATED = { ADMIN_PASSWORD: undefined, WEBHOOK_TOKEN: undefined };
@@ -171,7 +170,7 @@ test('with the sign-in pages the first administrator may choose a password by a 
   assert.equal((await logInByPassword(one, generated)).status, 200, 'the page changes nothing');
   const chosen = 'chosen by the person';
   const fields = { password: chosen, return_to: '' };
-  const done = await visit('/login/password', { fields, cookie: cookieFrom(page, PENDING) });
+  const done = await visit('/login/password', { fields, cookie: page.pending });
   assert.equal(done.status, 200, done.text);
   assert.equal((await logInByPassword(one, chosen)).status, 200);
   assert.equal((await logInByPassword(one, generated)).status, 401, 'it is replaced');

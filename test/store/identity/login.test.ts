@@ -1,9 +1,8 @@
 /**
- * What a login does besides answering: its work, the renewal of the hash, and what it leaves in the
- * database.
+ * What a login does besides answering: the renewal of the hash, its order in the queue, and what it
+ * leaves in the database.
  */
 import assert from 'node:assert/strict';
-import { createHook } from 'node:async_hooks';
 import { after } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { ISql } from 'postgres';
@@ -14,8 +13,8 @@ import { findUser } from '../../../src/identity/store/users.ts';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import { createLimiter } from '../../../src/platform/runtime/limiter.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
-import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { REQUEST } from '../../support/request-info.ts';
 import { quiet } from '../../support/service-context.ts';
 import { latch, test } from '../../support/until.ts';
@@ -60,40 +59,6 @@ const sessionsOf = async (username: string) =>
 const costOf = async (username: string) => (await hashOf(username)).split('$')[2];
 const costs = (logN: number) => `ln=${logN},r=8,p=1`;
 
-/** How many hashes are computed meanwhile, by whomever. */
-async function countHashes<T>(work: () => Promise<T>): Promise<[T, hashes: number]> {
-  let hashes = 0;
-  const hook = createHook({
-    init(_id, type) {
-      if (type === 'SCRYPTREQUEST') hashes += 1;
-    },
-  }).enable();
-  const result = await work().finally(() => hook.disable());
-  return [result, hashes];
-}
-
-test('every login takes exactly one hash, rejected or not', async () => {
-  for (const name of ['right', 'disabled', 'deleted', 'passwordless']) {
-    await addUser(database, `${name}-user`);
-  }
-  await sql`update identity.users set enabled = false where username = 'disabled-user'`;
-  await sql`update identity.users set deleted_at = now() where username = 'deleted-user'`;
-  await sql`update identity.users set password_hash = null where username = 'passwordless-user'`;
-  for (const [name, password, code = 'invalid_credentials'] of [
-    ['disabled-user', PASSWORD],
-    ['deleted-user', PASSWORD],
-    ['passwordless-user', PASSWORD],
-    ['right-user', 'wrong'],
-    ['right-user', ''],
-    ['nobody', PASSWORD],
-    ['', ''],
-    ['right-user', PASSWORD, 'session'],
-  ] as const) {
-    const outcome = await countHashes(() => tryLogin(withCost(CHEAPEST), name, password));
-    assert.deepEqual(outcome, [code, 1], name);
-  }
-});
-
 test('a hash of another cost is replaced at the next successful login', async () => {
   await addUser(database, 'user-rehash');
   assert.equal(await tryLogin(withCost(5), 'user-rehash', 'wrong'), 'invalid_credentials');
@@ -135,14 +100,13 @@ for (const [what, change, outcome, cost] of [
   test(`a login that is overtaken by ${what} ends with: ${outcome}`, async () => {
     const username = `user-overtaken-${cost}-${outcome.length}`;
     await addUser(database, username);
-    let slow: Promise<string> | undefined;
     // The login waits for the row that this transaction has locked. Until then, it decides nothing.
-    await sql.begin(async (held) => {
-      await change(held, username);
-      slow = tryLogin(withCost(cost), username);
-      await untilLocked(held, 1);
-    });
-    assert.equal(await slow, outcome);
+    const outcomes = await meanwhile(
+      sql,
+      (held) => change(held, username),
+      () => [tryLogin(withCost(cost), username)],
+    );
+    assert.deepEqual(outcomes, [outcome]);
     assert.equal(await sessionsOf(username), outcome === 'session' ? 1 : 0);
     assert.equal(await costOf(username), costs(cost));
   });

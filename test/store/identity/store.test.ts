@@ -5,30 +5,22 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { connect } from '../../../scripts/postgres.ts';
+import type { TransactionSql } from 'postgres';
 import { createTotpKey } from '../../../src/identity/factors/codes.ts';
 import type { Account } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { replaceHash } from '../../../src/identity/store/hashes.ts';
-import { eachUser, listUsers } from '../../../src/identity/store/lists.ts';
-import {
-  logOutSession,
-  revokeSession,
-  revokeSessions,
-} from '../../../src/identity/store/session-ends.ts';
 import * as store from '../../../src/identity/store/sessions.ts';
 import { addTotp } from '../../../src/identity/store/signin/factors.ts';
-import { findAccount, findUser, insertUser } from '../../../src/identity/store/users.ts';
+import { findAccount, findUser } from '../../../src/identity/store/users.ts';
 import { createSessionToken } from '../../../src/identity/token.ts';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
-import { untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-const other = connect(url);
-after(() => other.end());
 const one = await addUser(database, 'user-one');
 const two = await addUser(database, 'user-two');
 const hexDigest = (text: string) => createHash('sha256').update(text).digest('hex');
@@ -55,40 +47,6 @@ async function insertSession(user: Account, methods = 'password') {
 }
 const openSession = async (username = 'user-one') =>
   (await insertSession(await account(username))) ?? assert.fail(username);
-
-test('a taken name or address is rejected by its index, and free after deletion', async () => {
-  const insert = (username: string, email = `${username}@example.org`) => {
-    const names = { username, email, first_name: '', last_name: '', groups: [] };
-    const password = { password_hash: null, password_generated: false };
-    const state = { enabled: true, verified: false, super_admin: false };
-    return database.transaction((connection) =>
-      insertUser(connection, COMMAND_LINE, { ...names, ...password, ...state }),
-    );
-  };
-  const first = await insert('taken');
-  const trail = async () => (await sql`select from identity.audit`).length;
-  const before = await trail();
-  const byName = insert('taken', 'other@example.org');
-  await assert.rejects(byName, { constraint: 'users_username_key' });
-  await assert.rejects(insert('other', 'taken@example.org'), { constraint: 'users_email_key' });
-  assert.equal(await trail(), before, 'what was not done is not in the trail');
-  await sql`update identity.users set deleted_at = now() where id = ${first.id}`;
-  const second = await insert('taken');
-  assert.equal((await account('taken')).id, second.id);
-  assert.equal(await findUser(database, first.id), null);
-  assert.equal((await findUser(database, second.id))?.username, 'taken');
-});
-
-test('a session is stored under the SHA-256 of its token, and the token nowhere', async () => {
-  const { id, token } = await openSession();
-  const [row] = await sql`
-    select token_digest, sessions::text as everything from identity.sessions where id = ${id}`;
-  assert.deepEqual(row?.token_digest, Buffer.from(hexDigest(token), 'hex'));
-  assert.equal(row?.everything.includes(token.slice('session:'.length)), false);
-  assert.notEqual(id, token.slice('session:'.length));
-  assert.equal((await store.findSessionByToken(sessions, hexDigest(token)))?.id, id);
-  assert.equal(await store.findSessionByToken(sessions, hexDigest(createSessionToken())), null);
-});
 
 for (const [what, change] of [
   ['disabled', sql`enabled = false`],
@@ -148,37 +106,6 @@ test('a hash is replaced only where the password has not been changed meanwhile'
   assert.equal(await hash(), 'new');
 });
 
-test('sessions of the same moment are listed in one fixed order, and all are counted', async (t) => {
-  for (let count = 0; count < 6; count += 1) await openSession();
-  await openSession('user-two');
-  await sql`update identity.sessions set created_at = '2020-01-01'`;
-  // Without the index, which has the order in it, only the statement itself can put the rows in
-  // order.
-  for (const name of ['enable_indexscan', 'enable_bitmapscan'])
-    await sql.unsafe(`alter database ${new URL(url).pathname.slice(1)} set ${name} = off`);
-  const unindexed = { database: openIdentity(t, url), idleSeconds: 0 };
-  const listed = async (userId: string | null, page = 1, limit = 10) => {
-    const { rows, total } = await store.listSessions(unindexed, { page, limit }, userId, null);
-    return { ids: rows.map(({ id }) => id), total };
-  };
-  const { ids: whole } = await listed(one);
-  assert.deepEqual(whole, whole.toSorted().reverse());
-  const pages = [await listed(one, 1, 4), await listed(one, 2, 4)];
-  assert.deepEqual(
-    pages.flatMap(({ ids }) => ids),
-    whole,
-  );
-  for (const [userId, expected] of [
-    [null, 7],
-    [one, 6],
-    [two, 1],
-    [randomUUID(), 0],
-  ] as const) {
-    const { ids, total } = await listed(userId);
-    assert.deepEqual([ids.length, total], [expected, expected]);
-  }
-});
-
 test('a check of a token and its session agree on whether it has ended, for every set of ends', async (t) => {
   const ENDS = [
     'revoked',
@@ -223,29 +150,6 @@ test('a check of a token and its session agree on whether it has ended, for ever
   }
 });
 
-test('the owner of a session is found by its id, unless it is deleted or unknown', async () => {
-  const { id } = await openSession('user-two');
-  assert.equal(await store.findSessionOwner(database, id), two);
-  assert.equal(await store.findSessionOwner(database, randomUUID()), null);
-  await sql`update identity.sessions set deleted_at = now() where id = ${id}`;
-  assert.equal(await store.findSessionOwner(database, id), null);
-  assert.equal(await revokeSession(database, COMMAND_LINE, id, two), 0);
-});
-
-test('revoking all sessions of a user counts the open ones and touches no row', async () => {
-  const loggedOut = await openSession();
-  const expired = await openSession();
-  for (const name of ['user-one', 'user-one', 'user-two']) await openSession(name);
-  await logOutSession(database, COMMAND_LINE, loggedOut.id);
-  await sql`update identity.sessions set expires_at = now() where id = ${expired.id}`;
-  const rows = async () => [...(await sql`select * from identity.sessions order by id`)];
-  const before = await rows();
-  assert.equal(await revokeSessions(database, COMMAND_LINE, one), 2);
-  assert.equal(await revokeSessions(database, COMMAND_LINE, one), 0);
-  assert.equal(await revokeSessions(database, COMMAND_LINE, null), 1);
-  assert.deepEqual(await rows(), before);
-});
-
 for (const [what, change] of [
   ['', null],
   ['once it has a second factor', sql`second_factor = true`],
@@ -259,55 +163,11 @@ for (const [what, change] of [
       const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
       return addTotp(database, COMMAND_LINE, sealSecret(key, 'c2VjcmV0', user), 1, checkedAt);
     };
-    let enrolment: ReturnType<typeof enrol> | undefined;
-    await other.begin(async (held) => {
-      if (!change) return;
-      await held`update identity.users set ${change} where id = ${user}`;
-      enrolment = enrol();
-      await untilLocked(sql, 1);
-    });
-    assert.equal((await (enrolment ?? enrol())) === null, change !== null);
+    const hold = (held: TransactionSql) =>
+      held`update identity.users set ${change ?? sql`enabled = enabled`} where id = ${user}`;
+    const [added] = await meanwhile(sql, hold, () => [enrol()]);
+    assert.equal(added === null, change !== null);
     const apps = await sql`select from identity.totp where user_id = ${user}`;
     assert.equal(apps.length, change ? 0 : 1);
   });
 }
-
-async function allUsers(): Promise<string[]> {
-  const names: string[] = [];
-  for await (const batch of eachUser(database, {}))
-    names.push(...batch.map(({ username }) => username));
-  return names;
-}
-
-test('users are listed oldest first, without the deleted, whole or by the page', async () => {
-  await sql`truncate identity.users cascade`;
-  for (const name of ['third', 'first', 'gone', 'second']) await addUser(database, name);
-  await sql`update identity.users set
-    created_at = now() - interval '1 day' * array_position('{third,second,first,gone}', username),
-    deleted_at = case when username = 'gone' then now() end`;
-  assert.deepEqual(await allUsers(), ['first', 'second', 'third']);
-  const pages: unknown[] = [];
-  for (const page of [1, 2, 3]) {
-    const { rows, total } = await listUsers(database, { page, limit: 2 });
-    pages.push([total, ...rows.map(({ username }) => username)]);
-  }
-  assert.deepEqual(pages, [[3, 'first', 'second'], [3, 'third'], [3]]);
-});
-
-test('a list of many batches has every user once, even if created at the same moment', async () => {
-  await sql`truncate identity.users cascade`;
-  // Of the same microsecond, and of the same millisecond but not the same microsecond: a clock in
-  // milliseconds would confuse them.
-  await sql`
-    insert into identity.users (id, username, username_key, email, email_key, first_name,
-      last_name, enabled, verified, super_admin, created_at)
-    select gen_random_uuid(), n::text, n::text, n::text, n::text, '', '', true, false, false,
-      timestamptz '2030-01-01T00:00:00Z'
-        + case when n <= 700 then 0 else n end * interval '1 microsecond'
-    from generate_series(1, 1500) as n`;
-  const rows = await sql`select username from identity.users order by created_at, id`;
-  assert.deepEqual(
-    await allUsers(),
-    rows.map(({ username }) => username),
-  );
-});

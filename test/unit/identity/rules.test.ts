@@ -249,7 +249,7 @@ const PASSWORDS: Verdicts = [
       ...wordsOf(`
         ada.lovelace ADA_LOVELACE Lovelace-1815 ada@example.org ada12345 adaadaada example99
         gatehouse1 ＧＡＴＥＨＯＵＳＥ gate-house admin@gatehouse 2024webhook identity.secrets
-        acmerockets Rockets99 ACME-2024 ΑΊΝΟΣ2024
+        acmerockets Rockets99 ACME-2024 ΑΊΝΟΣ2024 ΑΊΝΟΣΑΊΝΟΣ
       `),
     ],
   ],

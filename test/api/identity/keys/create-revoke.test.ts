@@ -1,20 +1,129 @@
-/** How keys are made, shown once, stored and used, and how they end. */
+/** How keys are made, shown once, stored, listed and used, and how they end. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sha256 } from '../../../../src/platform/crypto/token.ts';
-import { assertCreated, assertKey, startIdentity } from '../../../support/api-users.ts';
+import {
+  assertCreated,
+  assertKey,
+  type Person,
+  startIdentity,
+} from '../../../support/api-users.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { assertPages } from '../../../support/paged.ts';
 import { assertError, assertRevoked, assertSuccess, isOpen } from '../../../support/users.ts';
 
-const started = await startIdentity({ after });
-const { identity, databaseUrl, sql, admin, call, add, enter, key } = started;
+const { identity, databaseUrl, sql, admin, call, add, enter, key } = await startIdentity({ after });
+const one = await enter();
+for (const owner of [one, await enter(), null, one, null, one]) await key(owner);
+// Pairs of one moment: they are ordered by id.
+await sql`
+  update identity.api_keys k set created_at = now() + n / 2 * interval '1 microsecond'
+  from (select id, row_number() over (order by id) as n from identity.api_keys) numbered
+  where numbered.id = k.id`;
 const replica = await startGatehouse({ after }, ['identity'], databaseUrl);
+
 const create = (bearer: string, body: object = {}) => call(bearer, 'POST', '/api/key/', body);
 const revoke = (bearer: string, id: string) => call(bearer, 'DELETE', `/api/key/${id}/revoke`);
 const totalOf = async (bearer: string) =>
   (await call(bearer, 'GET', '/api/session/?limit=1')).json._meta.pagination.total;
 
-test('a key is created for its caller, is shown in full only once, and is stored as a digest', async () => {
+const idsOf = async (owner?: string) =>
+  (
+    await sql`select id from identity.api_keys where ${owner === undefined}
+      or user_id = ${owner ?? null} order by created_at desc, id desc`
+  ).map((row) => String(row.id));
+
+test('keys are listed newest first: all to the administrator, to others their own', async () => {
+  const pages = (bearer: string, expected: readonly string[], filter = '') =>
+    assertPages((path) => call(bearer, 'GET', path), '/api/key/', 2, expected, filter);
+  await pages(admin.token, await idsOf());
+  const own = await idsOf(one.id);
+  assert.equal(own.length, 3);
+  await pages(one.token, own);
+  await pages(one.token, own, `&user=${one.id}`);
+  await pages(admin.token, own, `&user=${one.id}`);
+  for (const { key: shown, ...rest } of (await call(admin.token, 'GET', '/api/key/')).json.data) {
+    assertKey({ ...rest, key: shown });
+    assert.match(shown, /^key:[A-Za-z0-9_-]{8}…$/);
+  }
+});
+
+test("the keys of a deleted user stay in the administrator's list, revoked", async () => {
+  const leaving = await enter();
+  const { id } = await key(leaving);
+  await call(admin.token, 'DELETE', `/api/user/${leaving.id}`);
+  const { data } = (await call(admin.token, 'GET', `/api/key/?user=${leaving.id}`)).json;
+  assert.deepEqual([data.length, data[0].id, data[0].revoked], [1, id, true]);
+  assert.match(data[0].user.deleted_at, /Z$/);
+});
+
+/** An administrator with two keys without a user and one for another user, and that user. */
+async function scene() {
+  const chief = await enter({ super_admin: true });
+  const user = await enter();
+  const create = async (body: object) =>
+    (await call(chief.token, 'POST', '/api/key/', body)).json.data;
+  const program = await create({ user_id: null });
+  const second = await create({ user_id: null });
+  const own = await create({});
+  const others = await create({ user_id: user.id });
+  const keys = [program, second, own, others, await key(null)];
+  /** What each of the keys gets, in this order. */
+  const statuses = () =>
+    Promise.all(keys.map(async (one) => (await call(one.key, 'GET', '/api/user/')).status));
+  return { chief, user, program, second, others, statuses };
+}
+
+const change = (of: Person, body: object) => call(admin.token, 'PATCH', `/api/user/${of.id}`, body);
+
+/** The revocations of keys in the trail about this user. */
+const trail = async ({ id }: Person) =>
+  (
+    await sql`select count, detail from identity.audit where event = 'key.revoked'
+      and user_id = ${id} order by detail`
+  ).map((row) => ({ ...row }));
+
+test('a demotion revokes the keys without a user that the administrator created, and counts them', async () => {
+  const { chief, program, second, statuses } = await scene();
+  assertRevoked(await call(admin.token, 'DELETE', `/api/key/${second.id}/revoke`), 'Key revoked.');
+  const answer = await change(chief, { super_admin: false });
+  assertSuccess(answer);
+  assert.equal(answer.json.data.revoked_keys, 1);
+  assert.deepEqual(await statuses(), [401, 401, 200, 200, 200]);
+  assert.deepEqual(await trail(chief), [{ count: 1, detail: 'without a user' }]);
+  // A promotion does not revive them, and revokes the own one.
+  assert.equal((await change(chief, { super_admin: true })).json.data.revoked_keys, 1);
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+  assertError(await call(program.key, 'GET', '/api/user/'), 401, 'unauthorized');
+});
+
+test('a deletion revokes them beside the own keys, and says how many', async () => {
+  const { chief, user, others, statuses } = await scene();
+  const answer = await call(admin.token, 'DELETE', `/api/user/${chief.id}`);
+  assertSuccess(answer);
+  assert.match(answer.json.data.message, / Revoked 2 keys without a user /);
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+  assert.deepEqual(await trail(chief), [
+    { count: 1, detail: '' },
+    { count: 2, detail: 'without a user' },
+  ]);
+  // The user of a key sees who created it.
+  const [seen] = (await call(user.token, 'GET', '/api/key/')).json.data;
+  assert.deepEqual(
+    [others.created_by, others.created_by_username, seen.id, seen.created_by],
+    [chief.id, chief.username, others.id, chief.id],
+  );
+});
+
+test('a key without a user is suspended while its creator is disabled', async () => {
+  const { chief, statuses } = await scene();
+  assertSuccess(await change(chief, { enabled: false }));
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+  assertSuccess(await change(chief, { enabled: true }));
+  assert.deepEqual(await statuses(), [200, 200, 200, 200, 200]);
+});
+
+test('a key is created for its caller, is shown in full only once, and is stored as a digest, as a token is', async () => {
   const user = await enter();
   const answer = await create(user.token, { name: 'nightly backup' });
   assertCreated(answer);
@@ -43,8 +152,10 @@ test('a key is created for its caller, is shown in full only once, and is stored
     where schemaname not in ('pg_catalog', 'information_schema')`;
   assert.ok(tables.length >= 6);
   const secret = whole.slice(12);
-  const bytes = [Buffer.from(secret), Buffer.from(whole.slice(4, 47), 'base64url')];
-  const forms = [secret, ...bytes.map((form) => form.toString('hex'))];
+  const token = user.token.slice('session:'.length);
+  const bytes = [secret, token].map((text) => Buffer.from(text));
+  bytes.push(Buffer.from(whole.slice(4, 47), 'base64url'));
+  const forms = [secret, token, ...bytes.map((form) => form.toString('hex'))];
   for (const { name } of tables) {
     const rows = await sql`select whole::text as text from ${sql.unsafe(name)} as whole`;
     const stored = rows.map(({ text }) => String(text)).join('\n');
@@ -99,31 +210,4 @@ test('a key acts as its user, whoever created it, and one without a user for eve
   assertError(await call(own, 'GET', '/api/audit/'), 403, 'forbidden');
   const { key: program } = await key(null);
   assert.equal(await totalOf(program), await totalOf(admin.token));
-});
-
-test('the last use of a key is recorded at most once a minute by each replica', async () => {
-  const { id, key: own } = await key(admin);
-  await sql`create table writes (id uuid)`;
-  await sql`create function count_write() returns trigger language plpgsql
-    as $$ begin insert into writes values (new.id); return new; end $$`;
-  await sql`create trigger count_write after update on identity.api_keys
-    for each row execute function count_write()`;
-  /** @returns how often the use of the key was written so far, and whether it is a recent one */
-  const use = async () => {
-    for (const url of [identity, replica.url.identity, identity, replica.url.identity])
-      await ask('GET', `${url}/api/test/`, { headers: { 'x-api-key': own } });
-    for (const at of [started, replica]) await at.runJobs(/last use/);
-    const [row] = await sql`
-      select (select count(*)::int from writes w where w.id = k.id) as writes,
-        last_used_at between now() - interval '1 minute' and now() as "isRecent"
-      from identity.api_keys k where id = ${id}`;
-    return { ...row };
-  };
-  // What one replica writes, the other does not.
-  assert.deepEqual(await use(), { writes: 1, isRecent: true });
-  assert.deepEqual(await use(), { writes: 1, isRecent: true });
-  // A minute later it counts as news again.
-  await sql`update identity.api_keys set last_used_at = now() - interval '2 minutes'
-    where id = ${id}`;
-  assert.deepEqual(await use(), { writes: 3, isRecent: true });
 });

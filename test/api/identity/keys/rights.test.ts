@@ -6,9 +6,8 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { Sql, TransactionSql } from 'postgres';
 import { assertCreated, assertKey } from '../../../support/api-users.ts';
-import { connect } from '../../../../scripts/postgres.ts';
-import { untilLocked } from '../../../support/connections.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import { ORIGIN, PORTAL, startPortal } from '../../../support/portal.ts';
 import { newName, storeUser } from '../../../support/stored-users.ts';
 import { assertError, assertRevoked, isOpen, PASSWORD } from '../../../support/users.ts';
@@ -91,67 +90,54 @@ test('verify passes on the scopes of a key, and requires each that is named', as
 
 // --- The holder of a stolen provisioning key
 
-/** An attempt with the stolen key. `{customer}` is the id of what a scene has by this name. */
-type Attempt = readonly [what: string, method: string, path: string, body?: object | undefined];
-const CUSTOMER = '/api/user/{customer}';
-const CHIEF = '/api/user/{chief}';
-const KEY = { user_id: '{customer}', rights: ['verify'] };
+/**
+ * An attempt with the stolen key. `{customer}` is the id of what a scene has by this name. `NEW` and
+ * `KEY` are the members of a new user and key.
+ */
+interface Attempt {
+  readonly what: string;
+  readonly method: string;
+  readonly path: string;
+  readonly body: string;
+  /** The member that is to blame. */
+  readonly blamed: string;
+}
+const attemptsIn = (table: string): Attempt[] =>
+  table
+    .trim()
+    .split('\n')
+    .map((line) => {
+      const [what = '', method = '', path = '', body = '', blamed = ''] = line.split(/ *\| */);
+      return { what: what.trim(), method, path, body, blamed };
+    });
 
-const CAN: readonly Attempt[] = [
-  ['create a user in its groups', 'POST', '/api/user/', someone({ groups: ['customers'] })],
-  ['take a group that it names', 'PATCH', CUSTOMER, { groups: ['staff'] }],
-  ['make a key with its own scopes', 'POST', '/api/key/', { ...KEY, scopes: ['orders:read'] }],
-];
+const CAN = attemptsIn(`
+  create a user in its groups     | POST  | /api/user/           | {NEW,"groups":["customers"]}
+  take a group that it names      | PATCH | /api/user/{customer} | {"groups":["staff"]}
+  make a key with its own scopes  | POST  | /api/key/            | {KEY,"scopes":["orders:read"]}
+`);
 
-/** Cannot: 403, and nothing changes. The member to blame follows. */
-const CANNOT: ReadonlyArray<readonly [...Attempt, path?: string]> = [
-  ['remove second factors', 'POST', `${CUSTOMER}/link`, { remove_factors: true }],
-  [
-    'create a user in a group that it does not name',
-    'POST',
-    '/api/user/',
-    someone({ groups: ['customers', 'staff'] }),
-    '/groups',
-  ],
-  [
-    'give a group that it does not name',
-    'PATCH',
-    CUSTOMER,
-    { groups: ['admins', 'customers', 'staff'] },
-    '/groups',
-  ],
-  ['take a group that it does not name', 'PATCH', CUSTOMER, { groups: ['customers'] }, '/groups'],
-  ['change a super administrator', 'PATCH', CHIEF, { email: 'thief@example.org' }],
-  ['disable a super administrator', 'PATCH', CHIEF, { enabled: false }],
-  ['demote a super administrator', 'PATCH', CHIEF, { super_admin: false }],
-  ['make a link for a super administrator', 'POST', `${CHIEF}/link`, {}],
-  ['end the link of a super administrator', 'DELETE', `${CHIEF}/link`],
-  ['make a key for a super administrator', 'POST', '/api/key/', { ...KEY, user_id: '{chief}' }],
-  ['list the keys of a super administrator', 'GET', '/api/key/?user={chief}'],
-  ['revoke a key of a super administrator', 'DELETE', '/api/key/{chiefsKey}/revoke'],
-  ['end a session of a super administrator', 'DELETE', '/api/session/{chiefsSession}/revoke'],
-  [
-    'end the sessions of a super administrator',
-    'DELETE',
-    '/api/session/revoke/all/user?user={chief}',
-  ],
-  ['end all sessions', 'DELETE', '/api/session/revoke/all'],
-  [
-    'make a key with a right that it lacks',
-    'POST',
-    '/api/key/',
-    { ...KEY, rights: ['read'] },
-    '/rights',
-  ],
-  ['make a key without a list', 'POST', '/api/key/', { user_id: '{customer}' }, '/rights'],
-  [
-    'make a key with a scope that it lacks',
-    'POST',
-    '/api/key/',
-    { ...KEY, scopes: ['orders:write'] },
-    '/scopes',
-  ],
-];
+/** Cannot: 403, and nothing changes. */
+const CANNOT = attemptsIn(`
+  remove second factors | POST | /api/user/{customer}/link | {"remove_factors":true}
+  create a user elsewhere | POST | /api/user/ | {NEW,"groups":["customers","staff"]} | /groups
+  give a group | PATCH | /api/user/{customer} | {"groups":["admins","customers","staff"]} | /groups
+  take another group | PATCH | /api/user/{customer} | {"groups":["customers"]} | /groups
+  change a super administrator | PATCH | /api/user/{chief} | {"email":"thief@example.org"}
+  disable a super administrator | PATCH | /api/user/{chief} | {"enabled":false}
+  demote a super administrator | PATCH | /api/user/{chief} | {"super_admin":false}
+  make a link for a super administrator | POST | /api/user/{chief}/link | {}
+  end the link of a super administrator | DELETE | /api/user/{chief}/link
+  make a key for an administrator | POST | /api/key/ | {"user_id":"{chief}","rights":["verify"]}
+  list the keys of a super administrator | GET | /api/key/?user={chief}
+  revoke a key of a super administrator | DELETE | /api/key/{chiefsKey}/revoke
+  end a session of a super administrator | DELETE | /api/session/{chiefsSession}/revoke
+  end all of a super administrator | DELETE | /api/session/revoke/all/user?user={chief}
+  end all sessions | DELETE | /api/session/revoke/all
+  make a key with another right | POST | /api/key/ | {KEY,"rights":["read"]} | /rights
+  make a key without a list | POST | /api/key/ | {"user_id":"{customer}"} | /rights
+  make a key with another scope | POST | /api/key/ | {KEY,"scopes":["orders:write"]} | /scopes
+`);
 
 /** The ids of a user with a group of the key and one of others, and of those it may not touch. */
 async function sceneOf() {
@@ -169,10 +155,16 @@ async function sceneOf() {
   // With `revoke`, its policy lets it end sessions, and the transaction of the change decides.
   const stolen = await provisioning({ rights: ['provision', 'verify', 'revoke'] });
   const filled = (text: string) => text.replace(/\{(\w+)\}/g, (_, name) => ids[name] ?? '');
+  const given = (body: string) =>
+    filled(
+      body
+        .replace('NEW', JSON.stringify(someone()).slice(1, -1))
+        .replace('KEY', '"user_id":"{customer}","rights":["verify"]'),
+    );
   return {
     customer: customer.user_id,
-    attempt: ([, method, path, body]: Attempt) =>
-      call(stolen.key, method, filled(path), body && JSON.parse(filled(JSON.stringify(body)))),
+    attempt: ({ method, path, body }: Attempt) =>
+      call(stolen.key, method, filled(path), body === '' ? undefined : JSON.parse(given(body))),
   };
 }
 
@@ -189,32 +181,32 @@ const state = async (at: Sql | TransactionSql = sql) =>
   );
 
 for (const one of CAN) {
-  test(`a stolen provisioning key can ${one[0]}`, async () => {
+  test(`a stolen provisioning key can ${one.what}`, async () => {
     const answer = await (await sceneOf()).attempt(one);
     assert.ok([200, 201].includes(answer.status), answer.text);
   });
 }
 
-for (const [what, method, path, body, blamed] of CANNOT) {
-  test(`a stolen provisioning key cannot ${what}`, async () => {
+for (const one of CANNOT) {
+  test(`a stolen provisioning key cannot ${one.what}`, async () => {
     const { attempt } = await sceneOf();
     const before = await state();
-    const answer = await attempt([what, method, path, body]);
+    const answer = await attempt(one);
     assert.equal(await state(), before);
-    assertError(answer, 403, 'forbidden', blamed === undefined ? [] : [blamed]);
+    assertError(answer, 403, 'forbidden', one.blamed === '' ? [] : [one.blamed]);
   });
 }
 
 /** Each may be done to an ordinary user, and waits here while the user becomes more. */
-const MEANWHILE: readonly Attempt[] = [
-  ['change the address of', 'PATCH', CUSTOMER, { email: 'thief@example.org' }],
-  ['disable', 'PATCH', CUSTOMER, { enabled: false }],
-  ['take a group from', 'PATCH', CUSTOMER, { groups: ['staff'] }],
-  ['make a link for', 'POST', `${CUSTOMER}/link`, {}],
-  ['end the link of', 'DELETE', `${CUSTOMER}/link`],
-  ['make a key for', 'POST', '/api/key/', KEY],
-  ['revoke a key of', 'DELETE', '/api/key/{customersKey}/revoke'],
-];
+const MEANWHILE = attemptsIn(`
+  change the address of | PATCH  | /api/user/{customer}           | {"email":"thief@example.org"}
+  disable               | PATCH  | /api/user/{customer}           | {"enabled":false}
+  take a group from     | PATCH  | /api/user/{customer}           | {"groups":["staff"]}
+  make a link for       | POST   | /api/user/{customer}/link      | {}
+  end the link of       | DELETE | /api/user/{customer}/link
+  make a key for        | POST   | /api/key/                      | {KEY}
+  revoke a key of       | DELETE | /api/key/{customersKey}/revoke
+`);
 const TURNS = [
   ['becomes a super administrator', { super_admin: true }, 403, 'forbidden', MEANWHILE],
   ['is deleted', { deleted_at: new Date() }, 404, 'not_found', MEANWHILE.slice(5, 6)],
@@ -222,18 +214,19 @@ const TURNS = [
 
 for (const [turn, change, status, code, attempts] of TURNS) {
   for (const one of attempts) {
-    test(`a provisioning key cannot ${one[0]} a user who ${turn} meanwhile`, async (t) => {
+    test(`a provisioning key cannot ${one.what} a user who ${turn} meanwhile`, async () => {
       const { customer, attempt } = await sceneOf();
       assertCreated(await call(admin.token, 'POST', `/api/user/${customer}/link`, {}));
-      const other = connect(databaseUrl);
-      t.after(() => other.end());
-      const { before, answer } = await other.begin(async (held) => {
-        await held`update identity.users set ${held(change)} where id = ${customer}`;
-        const waiting = attempt(one);
-        await untilLocked(held, 1);
-        return { before: await state(held), answer: waiting };
-      });
-      assertError(await answer, status, code);
+      let before = '';
+      const [answer = assert.fail()] = await meanwhile(
+        sql,
+        (held) => held`update identity.users set ${held(change)} where id = ${customer}`,
+        () => [attempt(one)],
+        async (held) => {
+          before = await state(held);
+        },
+      );
+      assertError(answer, status, code);
       assert.equal(await state(), before);
     });
   }

@@ -7,8 +7,8 @@ import { after, test } from 'node:test';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { logOutSession, revokeSessions } from '../../../../src/identity/store/session-ends.ts';
 import { startIdentity } from '../../../support/api-users.ts';
-import { untilLocked } from '../../../support/connections.ts';
 import { type Answer, logIn } from '../../../support/gatehouse.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import {
   assertRevoked,
   assertSuccess,
@@ -104,18 +104,13 @@ test('a session that was revoked with all others is not revoked or logged out ag
   assert.equal(logouts.length, 0);
 });
 
-test('the number of ended sessions is exact up to 10,000', async () => {
+test('more than 10,000 ended sessions are not counted', async () => {
   const { id } = await add();
-  await addSessions(id, 10_000);
-  assertRevoked(await revokeOf(id), '10000 sessions revoked.');
   await addSessions(id, 10_001);
   assertRevoked(await revokeOf(id), 'More than 10,000 sessions revoked.');
   assertRevoked(await revokeOf(id), '0 sessions revoked.');
-  const counted = { count: 10_000, target_id: null };
-  assert.deepEqual(await trail(id), [
-    { ...counted, detail: '' },
-    { ...counted, detail: 'more than 10,000' },
-  ]);
+  const counted = { count: 10_000, target_id: null, detail: 'more than 10,000' };
+  assert.deepEqual(await trail(id), [counted]);
   await sql`delete from identity.sessions where user_id = ${id}`;
 });
 
@@ -148,17 +143,16 @@ test('of two revocations at once each session is counted by one', async () => {
 
 test('a revocation that waits for a login ends the session of that login', async () => {
   const user = await enter();
-  const revocation = await sql.begin(async (held) => {
+  const counts = await meanwhile(
+    sql,
     // As a login does.
-    await held`select from identity.users where id = ${user.id} for share`;
-    const count = revokeSessions(database, COMMAND_LINE, user.id);
-    await untilLocked(held, 1);
-    await held`
+    (held) => held`select from identity.users where id = ${user.id} for share`,
+    () => [revokeSessions(database, COMMAND_LINE, user.id)],
+    (held) => held`
       insert into identity.sessions (id, token_digest, user_id, created_at, expires_at)
-      values (gen_random_uuid(), '\\x00', ${user.id}, clock_timestamp(), now() + interval '1 day')`;
-    return { count: () => count };
-  });
-  assert.equal(await revocation.count(), 2);
+      values (gen_random_uuid(), '\\x00', ${user.id}, clock_timestamp(), now() + interval '1 day')`,
+  );
+  assert.deepEqual(counts, [2]);
   assert.equal((await list(`user=${user.id}&active=true`)).total, 0);
 });
 

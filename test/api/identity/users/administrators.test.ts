@@ -4,16 +4,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { connect } from '../../../../scripts/postgres.ts';
 import { type Person, startIdentity } from '../../../support/api-users.ts';
-import { untilLocked } from '../../../support/connections.ts';
 import { ask, startGatehouse } from '../../../support/gatehouse.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import { assertError, assertSuccess, isOpen } from '../../../support/users.ts';
 
 const { identity, databaseUrl, sql, call, enter, key } = await startIdentity({ after });
 const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
-const other = connect(databaseUrl);
-after(() => other.end());
 const chief = await enter();
 const second = await enter();
 const plain = await enter();
@@ -91,14 +88,13 @@ async function assertOneWins(
   lost: 401 | 403 | 409,
 ) {
   await only(chief, second);
-  const { both } = await other.begin(async (held) => {
-    await held`select from identity.users where id in ${held([chief.id, second.id])} for update`;
-    const answers = [end(by, of, ending), end(byOther, ofOther, ending, replica)];
-    await untilLocked(held, 2);
-    return { both: Promise.all(answers) };
-  });
-  const statuses = (await both).map(({ status }) => status);
-  assert.deepEqual(statuses.sort(), [200, lost]);
+  const answers = await meanwhile(
+    sql,
+    (held) =>
+      held`select from identity.users where id in ${held([chief.id, second.id])} for update`,
+    () => [end(by, of, ending), end(byOther, ofOther, ending, replica)],
+  );
+  assert.deepEqual(answers.map(({ status }) => status).sort(), [200, lost]);
   assert.equal((await left()).length, 1);
 }
 
