@@ -54,5 +54,5 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/webhook/operate.test.ts',
   'test/api/hostile/leaving.test.ts',
   'test/api/identity/signin/portal.test.ts',
-  'test/api/identity/signin/temporary-password.test.ts',
+  'test/api/identity/signin/recent.test.ts',
 ];

@@ -6,7 +6,6 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { after, test } from 'node:test';
 import { createDatabase } from '../support/database.ts';
 import {
-  ADMIN_PASSWORD,
   ask,
   AUTH_TOKEN,
   launch,
@@ -15,17 +14,17 @@ import {
   WEBHOOK_TOKEN,
 } from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
-import { cookieFrom, PORTAL, visitorOf } from '../support/portal.ts';
+import { startPortal } from '../support/portal.ts';
 import { addToken, openWebhook, SIGNING_SECRETS, WEBHOOK_SECRET } from '../support/senders.ts';
 import { exchange } from '../support/socket.ts';
 import { until } from '../support/until.ts';
-import { PASSWORD } from '../support/users.ts';
 import { listenOn } from '../support/ports.ts';
 
 const { url, log, sql, databaseUrl } = await launch(['identity', 'secrets', 'webhook'], {
   WEBHOOK_SECRET,
 });
 await addOperator(sql);
+const portal = await startPortal({ after }, { COOKIE_DOMAIN: '' });
 const EVENT = { event: 'a', data: { page_id: 'b' } };
 
 /** The log lines of one request, without what every request line has. */
@@ -74,53 +73,32 @@ test('identity: a request line has the ids of user and session, or of user and k
   );
 });
 
-/** @returns the cookie of the sign-in pages */
-async function signInAt(identity: string, fields: Record<string, string>): Promise<string> {
-  const page = await visitorOf(identity)('/login', { fields: { ...fields, return_to: '' } });
-  return cookieFrom(page, '__Host-gatehouse');
-}
-
-test("identity: the request line has the ids of a caller who may not see an administrators' page", async (t) => {
-  const pages = await startGatehouse(t, ['identity'], databaseUrl, PORTAL);
-  const user = {
-    username: 'no-administrator',
-    email: 'no-administrator@example.org',
-    password: PASSWORD,
-  };
-  await ask('POST', `${url.identity}/api/user/`, { bearer: await logIn(url.identity), body: user });
-  const { username, password } = user;
-  const cookie = await signInAt(pages.url.identity, { username, password });
-  const [session] =
-    await sql`select s.user_id, s.id as session_id from identity.users u join identity.sessions s on s.user_id = u.id where u.username = ${user.username}`;
-  const page = `${pages.url.identity}/account/users`;
-  const [line] = await linesOf('GET', page, { headers: { cookie } }, pages.log);
+test("identity: the request line has the ids of a caller who may not see an administrators' page", async () => {
+  const { id, host: cookie } = await portal.addSignedIn();
+  const [session] = await portal.sql`select user_id, id as session_id from identity.sessions
+    where user_id = ${id}`;
+  const page = `${portal.identity}/account/users`;
+  const [line] = await linesOf('GET', page, { headers: { cookie } }, portal.log);
   assert.deepEqual([line?.status, idsOf(line)], [403, { ...session }]);
 });
 
-test('identity: verify with the pages logs callers, counts refused credentials as without', async (t) => {
-  const pages = await startGatehouse(t, ['identity'], databaseUrl, {
-    ...PORTAL,
-    COOKIE_DOMAIN: undefined,
-  });
-  const verify = `${pages.url.identity}/api/auth/verify`;
-  const session = await logIn(url.identity);
-  const [known] =
-    await sql`select user_id, id as session_id from identity.sessions order by created_at desc limit 1`;
-  const [bySession, ...others] = await linesOf('GET', verify, { bearer: session }, pages.log);
+test('identity: verify with the pages logs callers, counts refused credentials as without', async () => {
+  const { sql: stored, admin, log: written } = portal;
+  const verify = `${portal.identity}/api/auth/verify`;
+  const [known] = await stored`select user_id, id as session_id from identity.sessions
+    where user_id = ${admin.id}`;
+  const [bySession, ...others] = await linesOf('GET', verify, { bearer: admin.token }, written);
   assert.deepEqual([bySession?.status, idsOf(bySession), others.length], [200, { ...known }, 0]);
-  const cookie = await signInAt(pages.url.identity, {
-    username: 'admin',
-    password: ADMIN_PASSWORD,
-  });
-  const [line] = await linesOf('GET', verify, { headers: { cookie } }, pages.log);
-  assert.deepEqual([line?.status, idsOf(line).user_id], [200, known?.user_id]);
+  const { id, host: cookie } = await portal.addSignedIn();
+  const [line] = await linesOf('GET', verify, { headers: { cookie } }, written);
+  assert.deepEqual([line?.status, idsOf(line).user_id], [200, id]);
   const wrong = `__Host-gatehouse=session:${randomUUID()}`;
   for (const [target, options, status] of [
     [verify, { bearer: `session:${SESSION}` }, 401],
     [verify, { headers: { cookie: wrong } }, 401],
-    [`${pages.url.identity}/account`, { headers: { cookie: wrong } }, 303],
+    [`${portal.identity}/account`, { headers: { cookie: wrong } }, 303],
   ] as const) {
-    const lines = await linesOf('GET', target, options, pages.log);
+    const lines = await linesOf('GET', target, options, written);
     const found = lines.find(({ message }) => message === 'request')?.status;
     assert.deepEqual(
       [refusedOf(lines).map(({ credential }) => credential), found],
@@ -128,19 +106,19 @@ test('identity: verify with the pages logs callers, counts refused credentials a
       target,
     );
   }
-  assert.deepEqual(refusedOf(await linesOf('GET', verify, {}, pages.log)), [], 'no credential');
-  const id = randomUUID();
+  assert.deepEqual(refusedOf(await linesOf('GET', verify, {}, written)), [], 'no credential');
+  const requestId = randomUUID();
   // A browser that is sent to the sign-in page.
   const head = [
     'GET /api/auth/verify?redirect=302 HTTP/1.1',
     'Host: gatehouse',
-    `X-Request-Id: ${id}`,
+    `X-Request-Id: ${requestId}`,
     `Cookie: ${wrong}`,
     'Sec-Fetch-Mode: navigate',
     'Sec-Fetch-Dest: document',
   ];
-  assert.equal((await exchange(pages.url.identity, head)).status, 303);
-  assert.equal(refusedOf(await linesWith(id, pages.log)).length, 1);
+  assert.equal((await exchange(portal.identity, head)).status, 303);
+  assert.equal(refusedOf(await linesWith(requestId, written)).length, 1);
 });
 
 test('webhook: a request line has the id of the token', async () => {

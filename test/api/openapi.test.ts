@@ -12,7 +12,7 @@ import {
   startGatehouse,
 } from '../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
-import { cookieFrom, ORIGIN, PORTAL, visitorOf } from '../support/portal.ts';
+import { ORIGIN, PORTAL, visitorOf } from '../support/portal.ts';
 
 interface Description {
   readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
@@ -35,7 +35,7 @@ const { url } = await startGatehouse(
 );
 const bearer = await logIn(url.identity);
 const fields = { username: 'admin', password: ADMIN_PASSWORD };
-const cookie = cookieFrom(await visitorOf(url.identity)('/login', { fields }), '__Host-gatehouse');
+const { host: cookie } = await visitorOf(url.identity)('/login', { fields });
 
 /** @returns whether status and content type are those of the document */
 function isDescribed({ responses }: Operation, { status, headers, text }: Answer) {

@@ -50,6 +50,9 @@ export async function startIdentity(
     sql,
     admin,
     call,
+    /** A login over the interface, whatever its answer. */
+    login: (username: string, password = PASSWORD, otp?: string) =>
+      call(null, 'POST', '/api/auth/login', { username, password, otp }),
     add,
     /** The same, and a login. */
     async enter(more?: Record<string, unknown>): Promise<Person> {

@@ -3,15 +3,7 @@ import assert from 'node:assert/strict';
 import { totpCode } from '../../src/identity/factors/codes.ts';
 import { createPasskey } from './authenticator.ts';
 import { attestationObjectOf } from './cbor.ts';
-import {
-  cookieFrom,
-  domainOf,
-  hostOf,
-  type Options,
-  ORIGIN,
-  pendingOf,
-  type PortalOf,
-} from './portal.ts';
+import { cookieFrom, type Options, ORIGIN, type PortalOf, startPortal } from './portal.ts';
 
 export const HOST = new URL(ORIGIN).hostname;
 export const PENDING = '__Host-gatehouse-pending';
@@ -34,6 +26,15 @@ export const setupOn = (text: string, code: string) => ({
 });
 export const codesOn = (text: string) =>
   (/<pre [^>]*>([^<]+)<\/pre>/.exec(text)?.[1] ?? '').split('\n');
+
+/** Identity with its sign-in pages, and what its users prove there. */
+export async function startSignIn(
+  owner: Parameters<typeof startPortal>[0],
+  environment: Readonly<Record<string, string>> = {},
+) {
+  const portal = await startPortal(owner, environment);
+  return { ...portal, ...factorsOf(portal), ...linksOf(portal) };
+}
 
 type Portal = Pick<PortalOf, 'sql' | 'add' | 'visit' | 'post' | 'enterPassword' | 'signIn'>;
 
@@ -80,8 +81,8 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
     const confirmed = await confirmTotp(host, text, await codeNow(secret));
     assert.equal(confirmed.status, 200, confirmed.text);
     // The session has new tokens now.
-    const tokens = { host: hostOf(confirmed), domain: domainOf(confirmed) };
-    return { secret, before: host, ...tokens, codes: codesOn(confirmed.text) };
+    const { host: renewed, domain, text: shown } = confirmed;
+    return { secret, host: renewed, domain, codes: codesOn(shown) };
   }
   return {
     stepNow,
@@ -104,10 +105,10 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
     async start(username: string) {
       const page = await enterPassword(username);
       assert.match(page.text, /autocomplete="one-time-code"/);
-      assert.equal(hostOf(page), '');
-      return pendingOf(page);
+      assert.equal(page.host, '');
+      return page.pending;
     },
-    enter: (cookie: string, code: string) =>
+    enterCode: (cookie: string, code: string) =>
       visit('/login/code', { fields: { code, return_to: ADDRESS }, cookie }),
   };
 }
@@ -187,7 +188,7 @@ export const linksOf = ({ admin, call, visit }: Pick<PortalOf, 'admin' | 'call' 
   async beginLink(token: string): Promise<string> {
     const page = await visit('/link', { fields: { token } });
     assert.equal(page.status, 200, page.text);
-    return pendingOf(page);
+    return page.pending;
   },
 });
 export const tokenOf = (link: string) => link.slice(link.indexOf('#') + 1);

@@ -13,11 +13,15 @@ export const OWN = 'a-password-of-my-own';
 export const signInFor = (path: string) =>
   `/login?again=on&return_to=${encodeURIComponent(ORIGIN + path)}`;
 
+/** `host`, `domain` and `pending`: the new values of these cookies, as a browser sends them. */
 export interface Page {
   status: number;
   text: string;
   cookies: readonly string[];
   headers: Headers;
+  host: string;
+  domain: string;
+  pending: string;
 }
 type Fields = Readonly<Record<string, string>> | string;
 export type Options = {
@@ -30,15 +34,10 @@ export type Options = {
 
 export const valueOf = (cookie = '') => /=([^;]*)/.exec(cookie)?.[1] ?? '';
 /** The new value of a cookie, as a browser sends it. */
-export function cookieFrom({ cookies }: Pick<Page, 'cookies'>, name: string): string {
-  const found = cookies.find(
-    (cookie) => cookie.startsWith(`${name}=`) && !cookie.endsWith('Max-Age=0'),
-  );
-  return found?.split(';')[0] ?? '';
-}
-export const hostOf = (page: Page) => cookieFrom(page, '__Host-gatehouse');
-export const domainOf = (page: Page) => cookieFrom(page, '__Secure-gatehouse');
-export const pendingOf = (page: Page) => cookieFrom(page, '__Host-gatehouse-pending');
+export const cookieFrom = ({ cookies }: Pick<Page, 'cookies'>, name: string): string =>
+  cookies
+    .find((cookie) => cookie.startsWith(`${name}=`) && !cookie.endsWith('Max-Age=0'))
+    ?.split(';')[0] ?? '';
 
 /** Not `fetch`, which sends Fetch Metadata of its own. */
 export const visitorOf =
@@ -67,6 +66,9 @@ export const visitorOf =
       text: Buffer.concat(await response.toArray()).toString(),
       cookies,
       headers: new Headers(Object.entries(received).map(([name, value]) => [name, String(value)])),
+      host: cookieFrom({ cookies }, '__Host-gatehouse'),
+      domain: cookieFrom({ cookies }, '__Secure-gatehouse'),
+      pending: cookieFrom({ cookies }, '__Host-gatehouse-pending'),
     };
   };
 
@@ -107,7 +109,7 @@ export async function startPortal(
     const credentials = { username, password: PASSWORD, ...Object(fields) };
     const page = await pages.visit('/login', { ...more, fields: credentials });
     assert.equal(page.status, 200, page.text);
-    return { username, page, host: hostOf(page), domain: domainOf(page) };
+    return { username, page, host: page.host, domain: page.domain };
   }
   return {
     ...started,

@@ -8,9 +8,8 @@ import { startIdentity } from '../../support/api-users.ts';
 import { ADMIN_PASSWORD } from '../../support/gatehouse.ts';
 import { assertError, isOpen } from '../../support/users.ts';
 
-const { identity, sql, admin, call, log } = await startIdentity({ after });
-const logIn = (username = 'admin') =>
-  call(null, 'POST', '/api/auth/login', { username, password: ADMIN_PASSWORD });
+const { identity, sql, admin, call, login, log } = await startIdentity({ after });
+const logIn = (username = 'admin') => login(username, ADMIN_PASSWORD);
 const read = (path: string) => call(admin.token, 'GET', path);
 
 test('while a table is missing, a credential is neither accepted nor rejected', async () => {

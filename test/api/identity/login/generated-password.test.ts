@@ -12,7 +12,7 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 
-const { databaseUrl, sql, admin, call, add } = await startIdentity({ after });
+const { databaseUrl, sql, admin, call, login, add } = await startIdentity({ after });
 const database = openIdentity({ after }, databaseUrl);
 const GENERATED = 'made by a machine';
 const OWN = 'a password of my own';
@@ -28,13 +28,11 @@ const generate = ({ id }: User) =>
 const passTime = ({ id }: User, seconds: number) =>
   sql`update identity.users set password_set_at = password_set_at - make_interval(secs =>
     ${seconds}) where id = ${id}`;
-const login = ({ username }: User, password: string) =>
-  call(null, 'POST', '/api/auth/login', { username, password });
 const change = (token: string) =>
   call(token, 'POST', '/api/auth/password', { current_password: GENERATED, new_password: OWN });
 async function assertLasts(user: User, password: string) {
   await passTime(user, 100 * DAY);
-  assert.deepEqual(Object.keys((await login(user, password)).json.data), ['session']);
+  assert.deepEqual(Object.keys((await login(user.username, password)).json.data), ['session']);
 }
 
 test('login with a generated password says until when it is valid, a newly generated one again', async () => {
@@ -42,7 +40,7 @@ test('login with a generated password says until when it is valid, a newly gener
   await assertLasts(user, PASSWORD);
   for (let round = 0; round < 2; round += 1) {
     await generate(user);
-    const { session, ...rest } = (await login(user, GENERATED)).json.data;
+    const { session, ...rest } = (await login(user.username, GENERATED)).json.data;
     assert.deepEqual(Object.keys(rest), ['password_expires_at']);
     const left = (Date.parse(rest.password_expires_at) - Date.now()) / 1_000;
     assert.ok(left > DAY - 600 && left < DAY + 600, `${left} s`);
@@ -64,10 +62,10 @@ test('after 24 hours a generated password is like a wrong one, for a login and f
   const user = await add();
   await generate(user);
   await passTime(user, DAY - 60);
-  const { session } = (await login(user, GENERATED)).json.data;
+  const { session } = (await login(user.username, GENERATED)).json.data;
   await passTime(user, 60);
-  const expired = await login(user, GENERATED);
-  const wrong = await login(user, 'not the password');
+  const expired = await login(user.username, GENERATED);
+  const wrong = await login(user.username, 'not the password');
   assertError(expired, 401, 'invalid_credentials');
   assert.deepEqual(expired.json.error, wrong.json.error);
   assertError(await change(session), 401, 'invalid_credentials');

@@ -5,12 +5,11 @@ import { pbkdf2Sync } from 'node:crypto';
 import { after, test } from 'node:test';
 import { readForeignHash } from '../../../../src/identity/imported-hashes.ts';
 import { findImportedHash } from '../../../../src/identity/store/hashes.ts';
-import { ask } from '../../../support/gatehouse.ts';
 import { startIdentity } from '../../../support/api-users.ts';
 import { openIdentity, PASSWORD } from '../../../support/users.ts';
 
 const WRONG = 'another passphrase';
-const { identity, databaseUrl, sql, add } = await startIdentity({ after });
+const { databaseUrl, sql, login, add } = await startIdentity({ after });
 const database = openIdentity({ after }, databaseUrl);
 
 const foreign = (iterations: number) => {
@@ -26,18 +25,16 @@ async function addImported(iterations = 1_000) {
 }
 const hashOf = async (id: string) =>
   String((await sql`select password_hash from identity.users where id = ${id}`)[0]?.password_hash);
-const enter = (username: string, password: string) =>
-  ask('POST', `${identity}/api/auth/login`, { body: { username, password } });
 
 test('the right password logs in, also at once, and ours replaces the hash; a wrong one changes nothing', async () => {
   const user = await addImported();
-  assert.equal((await enter(user.username, WRONG)).status, 401);
+  assert.equal((await login(user.username, WRONG)).status, 401);
   assert.equal(await hashOf(user.id), foreign(1_000));
-  const answers = await Promise.all([1, 2, 3].map(() => enter(user.username, PASSWORD)));
+  const answers = await Promise.all([1, 2, 3].map(() => login(user.username, PASSWORD)));
   for (const { status } of answers) assert.equal(status, 200);
   assert.match(await hashOf(user.id), /^\$scrypt\$/);
-  assert.equal((await enter(user.username, PASSWORD)).status, 200);
-  assert.equal((await enter(user.username, WRONG)).status, 401);
+  assert.equal((await login(user.username, PASSWORD)).status, 200);
+  assert.equal((await login(user.username, WRONG)).status, 401);
 });
 
 test('a name without a user is checked against one imported hash, always the same one', async () => {
@@ -55,7 +52,7 @@ test('a name without a user is checked against one imported hash, always the sam
   assert.deepEqual(found.slice(0, 30), found.slice(30));
   // Each kind is met.
   assert.deepEqual([...new Set(found)].sort(), kinds.map(foreign).sort());
-  assert.equal((await enter('nobody', PASSWORD)).status, 401);
+  assert.equal((await login('nobody', PASSWORD)).status, 401);
 });
 
 test('each failure costs one hash of ours and one imported, whoever has which', async (t) => {
@@ -84,7 +81,7 @@ test('each failure costs one hash of ours and one imported, whoever has which', 
   ];
   for (const [what, username, password] of failures) {
     hashes = [];
-    assert.equal((await enter(username, password)).status, 401, what);
+    assert.equal((await login(username, password)).status, 401, what);
     assert.deepEqual(hashes.sort(), ['PBKDF2REQUEST', 'SCRYPTREQUEST'], what);
   }
   assert.equal(await hashOf(disabled.id), foreign(1_000));

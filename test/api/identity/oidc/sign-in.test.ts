@@ -10,11 +10,11 @@ import {
   readToken,
   startProvider,
 } from '../../../support/oidc.ts';
-import { hostOf, ORIGIN, type Page, valueOf } from '../../../support/portal.ts';
+import { ORIGIN, type Page, valueOf } from '../../../support/portal.ts';
 
 const provider = await startProvider({ after });
 const { sql, visit, show, post, signIn, addSignedIn } = provider;
-const { addEnrolled, start, enter } = factorsOf(provider);
+const { addEnrolled, start, enterCode } = factorsOf(provider);
 const web = await provider.register('web', '--refresh');
 const strict = await provider.register('strict', '--second-factor');
 const ada = await addSignedIn();
@@ -99,7 +99,7 @@ test('an open code step, the token of the API, and the cookie "session" are no s
     assert.equal(locationOf(await visit(begin(web).path, { headers })).pathname, '/login');
   const { id_token } = await provider.tokensFor(
     strict,
-    hostOf(await enter(open, user.codes[0] ?? '')),
+    (await enterCode(open, user.codes[0] ?? '')).host,
   );
   assert.deepEqual(readToken(id_token).claims.amr, ['pwd', 'otp', 'mfa']);
 });

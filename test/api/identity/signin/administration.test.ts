@@ -2,24 +2,16 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf, linksOf, secretOn, tokenOf } from '../../../support/factors.ts';
+import { secretOn, startSignIn, tokenOf } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
-import {
-  cookieFrom,
-  hostOf,
-  OWN,
-  pagesOf,
-  pendingOf,
-  PORTAL,
-  startPortal,
-} from '../../../support/portal.ts';
+import { cookieFrom, OWN, pagesOf, PORTAL } from '../../../support/portal.ts';
 import { isOpen, PASSWORD } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
-const { identity, sql, admin, call, add, addSignedIn, signIn, enterPassword } = portal;
-const factors = factorsOf(portal);
-const { addEnrolled, freshCode, codeNow, start, enter, register, signInWith, proveWith } = factors;
-const { makeLink, openLink, beginLink } = linksOf(portal);
+const portal = await startSignIn({ after });
+const { identity, sql, admin, call, login, add, addSignedIn, signIn, enterPassword } = portal;
+const { addEnrolled, freshCode, codeNow, start, enterCode, register, signInWith, proveWith } =
+  portal;
+const { makeLink, openLink, beginLink } = portal;
 const chief = await addSignedIn({ super_admin: true });
 const post = (path: string, fields: Record<string, string> = {}, cookie = chief.host) =>
   portal.post(path, cookie, fields);
@@ -281,19 +273,20 @@ test('the trail says how each sign-in was proved', async () => {
   const user = await addEnrolled();
   const { id, username, codes } = user;
   await register(user.host, passkey);
-  const logIn = (otp?: string) =>
-    call(null, 'POST', '/api/auth/login', { username, password: PASSWORD, otp });
-  const recover = async (cookie: string, at: number) => enter(cookie, codes[at] ?? '');
+  const recover = async (cookie: string, at: number) => enterCode(cookie, codes[at] ?? '');
   const link = async () => beginLink(await makeLink(id));
   for (const [expected, work] of [
-    ['password: password, totp', async () => logIn(await freshCode(user))],
-    ['password: password, totp', async () => enter(await start(username), await freshCode(user))],
+    ['password: password, totp', async () => login(username, PASSWORD, await freshCode(user))],
+    [
+      'password: password, totp',
+      async () => enterCode(await start(username), await freshCode(user)),
+    ],
     ['password: password, recovery', async () => recover(await start(username), 0)],
     ['passkey: passkey', () => signInWith(passkey, id)],
     ['password: password, passkey', async () => proveWith(passkey, await start(username), id)],
     [
       'link: link, recovery',
-      async () => portal.choosePassword(pendingOf(await recover(await link(), 1)), `${OWN}-2`),
+      async () => portal.choosePassword((await recover(await link(), 1)).pending, `${OWN}-2`),
     ],
     [
       'link: link',
@@ -303,7 +296,7 @@ test('the trail says how each sign-in was proved', async () => {
           PASSWORD,
         ),
     ],
-    ['password: password', () => logIn()],
+    ['password: password', () => login(username)],
     ['password: password', () => enterPassword(username)],
   ] as const) {
     const { status, text } = await work();
@@ -317,19 +310,19 @@ test('the trail says how each sign-in was proved', async () => {
 test('what happens to second factors is counted and logged', async (context) => {
   const own = await launch(['identity'], PORTAL, context);
   const at = pagesOf(own.identity);
-  const first = hostOf(await at.enterPassword('admin', ADMIN_PASSWORD));
+  const first = (await at.enterPassword('admin', ADMIN_PASSWORD)).host;
   const offered = await at.post('/account/totp/start', first);
   const secret = secretOn(offered.text);
   const setup = /name="setup" value="([^"]*)"/.exec(offered.text)?.[1] ?? '';
   const confirmed = await at.post('/account/totp', first, { code: await codeNow(secret), setup });
-  const login = (otp: string) =>
+  const logIn = (otp: string) =>
     ask('POST', `${own.identity}/api/auth/login`, {
       body: { username: 'admin', password: ADMIN_PASSWORD, otp },
     });
-  await login('000000');
+  await logIn('000000');
   await own.sql`update identity.totp set last_step = 0`;
-  assert.equal((await login(await codeNow(secret))).status, 200);
-  await at.post('/account/factors/remove', hostOf(confirmed));
+  assert.equal((await logIn(await codeNow(secret))).status, 200);
+  await at.post('/account/factors/remove', confirmed.host);
   const { text } = await ask('GET', `${own.metrics}/metrics`);
   for (const event of ['added', 'wrong', 'right', 'removed'])
     assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));

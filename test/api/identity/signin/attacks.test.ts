@@ -6,37 +6,32 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import type { TransactionSql } from 'postgres';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { untilLocked } from '../../../support/connections.ts';
-import { ALONE, factorsOf, secretOn } from '../../../support/factors.ts';
-import { domainOf, hostOf, type Page, pendingOf, startPortal } from '../../../support/portal.ts';
+import { ALONE, secretOn, startSignIn } from '../../../support/factors.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
+import type { Page } from '../../../support/portal.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { sql, add, addSignedIn, show, post, signIn, enterPassword, choosePassword } = portal;
-const factors = factorsOf(portal);
-const { rowsOf, makeTemporary, codeNow, freshCode, startTotp, confirmTotp } = factors;
-const { addEnrolled, start, enter, register, newBrowser, options, answer, send } = factors;
+const { rowsOf, makeTemporary, codeNow, freshCode, startTotp, confirmTotp } = portal;
+const { addEnrolled, start, enterCode, register, newBrowser, options, answer, send } = portal;
 
 const statusOf = async (path: string, cookie: string) => (await show(path, cookie)).status;
 const methodsOf = async (domain: string) =>
   (await show('/api/auth/verify', domain)).headers.get('x-auth-methods');
 const locationOf = ({ status, headers }: Page) => [status, headers.get('location')];
 
-/** Sends a request that waits for a row, and makes a change before the request continues. */
-async function meanwhile(
+/** A request that waits for a row of the user, and a change before it continues. */
+async function during(
   table: 'users' | 'sessions' | 'totp',
   userId: string,
   request: () => Promise<Page>,
-  change: (sql: TransactionSql) => Promise<unknown>,
+  change: (sql: TransactionSql) => PromiseLike<unknown>,
 ): Promise<Page> {
-  const pages: Array<Promise<Page>> = [];
-  await sql.begin(async (held) => {
-    const column = held(table === 'users' ? 'id' : 'user_id');
-    await held`select from ${held(`identity.${table}`)} where ${column} = ${userId} for update`;
-    pages.push(request());
-    await untilLocked(held, 1);
-    await change(held);
-  });
-  return pages[0] ?? assert.fail();
+  const column = sql(table === 'users' ? 'id' : 'user_id');
+  const hold = (held: TransactionSql) =>
+    held`select from ${sql(`identity.${table}`)} where ${column} = ${userId} for update`;
+  const [page = assert.fail()] = await meanwhile(sql, hold, () => [request()], change);
+  return page;
 }
 
 test('another session of the user neither learns nor replaces the secret of an app during set-up', async () => {
@@ -81,7 +76,7 @@ test('the row of an app does not open in the row of another user', async () => {
   const other = await add();
   await sql`update identity.totp set user_id = ${other.id}, last_step = 0 where user_id = ${id}`;
   await sql`update identity.users set second_factor = true where id = ${other.id}`;
-  const page = await enter(await start(other.username), await codeNow(secret));
+  const page = await enterCode(await start(other.username), await codeNow(secret));
   assert.notEqual(page.status, 200);
 });
 
@@ -91,14 +86,14 @@ for (const kind of ['totp', 'passkey']) {
     const { text } = await startTotp(before);
     const confirm = async () => confirmTotp(before, text, await codeNow(secretOn(text)));
     const added = kind === 'totp' ? await confirm() : await register(before);
-    const host = hostOf(added);
+    const { host } = added;
     assert.equal(await statusOf('/account', before), 303);
-    assert.equal(await methodsOf(domainOf(added)), `password, ${kind}`);
+    assert.equal(await methodsOf(added.domain), `password, ${kind}`);
     assert.equal(await rowsOf('sessions', id), 1, 'no second session');
     const second = await register(host);
     assert.equal(await statusOf('/account', host), 303, 'new tokens with every factor');
-    assert.equal(await methodsOf(domainOf(second)), `password, ${kind}`);
-    assert.equal((await post('/account/factors/remove', hostOf(second))).status, 303);
+    assert.equal(await methodsOf(second.domain), `password, ${kind}`);
+    assert.equal((await post('/account/factors/remove', second.host)).status, 303);
   });
 }
 
@@ -119,10 +114,10 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
   await makeTemporary(bare.id);
   await makeTemporary(strong.id);
   const begin = async ({ username }: typeof bare | typeof strong) =>
-    pendingOf(await enterPassword(username));
+    (await enterPassword(username)).pending;
   const enrolIn = (cookie: string) =>
     post('/login/enrol', cookie, { code: '000000', setup: 'A'.repeat(43) });
-  const enterRight = async (cookie: string) => enter(cookie, await freshCode(strong));
+  const enterRight = async (cookie: string) => enterCode(cookie, await freshCode(strong));
   for (const page of [
     await enterRight(await begin(bare)),
     await enrolIn(await begin(bare)),
@@ -134,9 +129,9 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
   }
   const proven = await enterRight(await begin(strong));
   assert.match(proven.text, /id="new" name="password"/);
-  assert.equal(hostOf(proven), '', 'no session yet');
-  const done = await choosePassword(pendingOf(proven));
-  assert.equal(await methodsOf(domainOf(done)), 'password, totp');
+  assert.equal(proven.host, '', 'no session yet');
+  const done = await choosePassword(proven.pending);
+  assert.equal(await methodsOf(done.domain), 'password, totp');
 });
 
 test('a completed sign-in leaves those that wait for other users', async () => {
@@ -147,7 +142,7 @@ test('a completed sign-in leaves those that wait for other users', async () => {
     [await start(first.username), first],
     [waiting, second],
   ] as const)
-    assert.equal((await enter(cookie, codes[0] ?? '')).status, 200);
+    assert.equal((await enterCode(cookie, codes[0] ?? '')).status, 200);
 });
 
 // --- What changes while a request waits
@@ -155,8 +150,8 @@ test('a completed sign-in leaves those that wait for other users', async () => {
 test('a password that an administrator sets meanwhile is not replaced', async () => {
   const { username, id } = await add();
   await makeTemporary(id);
-  const pending = pendingOf(await enterPassword(username));
-  const page = await meanwhile(
+  const { pending } = await enterPassword(username);
+  const page = await during(
     'users',
     id,
     () => choosePassword(pending, 'the-thief-s-password'),
@@ -174,7 +169,7 @@ test('a passkey that is removed during its sign-in opens nothing', async () => {
   await register(host, passkey);
   const browser = await newBrowser();
   const credential = answer(passkey, (await options(ALONE, browser)).challenge, id);
-  const page = await meanwhile(
+  const page = await during(
     'users',
     id,
     () => send(credential, browser),
@@ -184,17 +179,17 @@ test('a passkey that is removed during its sign-in opens nothing', async () => {
         where id = ${id}`;
     },
   );
-  assert.deepEqual([page.status, hostOf(page)], [401, '']);
+  assert.deepEqual([page.status, page.host], [401, '']);
 });
 
 test('an app that is replaced while its code is checked opens nothing, and stays the new one', async () => {
   const user = await addEnrolled();
   const code = await freshCode(user);
   const pending = await start(user.username);
-  const page = await meanwhile(
+  const page = await during(
     'totp',
     user.id,
-    () => enter(pending, code),
+    () => enterCode(pending, code),
     (held) => held`update identity.totp set commitment = sha256('another app')
       where user_id = ${user.id}`,
   );
@@ -205,7 +200,7 @@ test('an app that is replaced while its code is checked opens nothing, and stays
 
 test('a session that ends during a change sends the browser to the sign-in page', async () => {
   const { id, host } = await addSignedIn();
-  const page = await meanwhile(
+  const page = await during(
     'sessions',
     id,
     () => post('/account/recovery', host),
@@ -224,7 +219,7 @@ for (const [what, request] of Object.entries({
   test(`a session by the password alone never ${what} once the first factor was added, even if it waited`, async () => {
     const { id, host } = await addSignedIn();
     // The guard has let the request pass when the owner's change commits.
-    const page = await meanwhile(
+    const page = await during(
       'users',
       id,
       () => request(host),
@@ -249,7 +244,7 @@ for (const [what, request] of Object.entries({
 
 test('a sign-in succeeds although the session before it ends at the same time', async () => {
   const { id, username, host: cookie } = await addSignedIn();
-  const page = await meanwhile(
+  const page = await during(
     'sessions',
     id,
     async () => (await signIn(username, { cookie })).page,

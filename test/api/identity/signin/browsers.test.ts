@@ -7,21 +7,21 @@ import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { readVersion } from '../../../../src/platform/runtime/version.ts';
-import { ADDRESS, factorsOf, PENDING } from '../../../support/factors.ts';
+import { ADDRESS, factorsOf, PENDING, startSignIn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD } from '../../../support/gatehouse.ts';
-import { cookieFrom, hostOf, ORIGIN, pendingOf, startPortal } from '../../../support/portal.ts';
+import { cookieFrom, ORIGIN, startPortal } from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
 import { assertSuccess } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 /** Without the settings that the pages can do without. */
 const bare = await startPortal(
   { after },
   { IDENTITY_SECRET: '', COOKIE_DOMAIN: '', RETURN_ORIGINS: '' },
 );
-const { sql, add, addSignedIn, call, visit, show, post, signIn } = portal;
+const { sql, add, addSignedIn, login, visit, show, post, signIn } = portal;
 const { enterPassword, choosePassword } = portal;
-const { addEnrolled, freshCode, start, enter, newBrowser } = factorsOf(portal);
+const { addEnrolled, freshCode, start, enterCode, newBrowser } = portal;
 
 const PERSON = { 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document', accept: 'text/html' };
 const SIGNED_IN = /<h1>You are signed in</;
@@ -38,7 +38,7 @@ test('another tab, a reload and a prerender show the step that waits, and end no
     assert.match(page.text, /autocomplete="one-time-code"/);
     assert.ok(page.text.includes(`name="return_to" value="${ADDRESS}"`));
     assert.deepEqual(page.cookies, []);
-    assert.match((await enter(cookie, await freshCode(user))).text, SIGNED_IN);
+    assert.match((await enterCode(cookie, await freshCode(user))).text, SIGNED_IN);
   }
 });
 
@@ -58,14 +58,14 @@ test('a form of the sign-in that is sent again continues with the session', asyn
   const user = await addEnrolled();
   const pending = await start(user.username);
   const code = await freshCode(user);
-  assert.notEqual(hostOf(await enter(pending, code)), '');
-  assert.equal(hostOf(await enter(pending, code)), '', 'the sign-in has ended');
+  assert.notEqual((await enterCode(pending, code)).host, '');
+  assert.equal((await enterCode(pending, code)).host, '', 'the sign-in has ended');
   const { host, domain } = await addSignedIn();
-  const again = await enter(`${host}; ${domain}`, code);
+  const again = await enterCode(`${host}; ${domain}`, code);
   assert.match(again.text, SIGNED_IN);
   assert.deepEqual(again.cookies, []);
   // With a sign-in that has ended by its attempts, it is said.
-  const ended = await enter(`${host}; ${domain}; ${pending}`, code);
+  const ended = await enterCode(`${host}; ${domain}; ${pending}`, code);
   assert.match(ended.text, /This sign-in has ended/);
 });
 
@@ -155,16 +155,16 @@ for (const [what, password] of Object.entries({
 })) {
   test(`a password of 1,024 ${what} works on every form`, async () => {
     const { username, id } = await add({ password });
-    assertSuccess(await call(null, 'POST', '/api/auth/login', { username, password }));
+    assertSuccess(await login(username, password));
     const page = await enterPassword(username, password);
     assert.match(page.text, SIGNED_IN);
     const next = `x${password.slice(2)}`;
     const fields = { current_password: password, new_password: next, repeated: next };
-    assert.equal((await post('/account/password', hostOf(page), fields)).status, 303);
+    assert.equal((await post('/account/password', page.host, fields)).status, 303);
     const set = await post(`/account/users/${id}/password`, chief.host, { password });
     assert.equal(set.status, 200, set.text);
     const first = await enterPassword(username, password);
-    assert.match((await choosePassword(pendingOf(first), `y${password.slice(2)}`)).text, SIGNED_IN);
+    assert.match((await choosePassword(first.pending, `y${password.slice(2)}`)).text, SIGNED_IN);
   });
 }
 
@@ -213,7 +213,7 @@ test('no route of the pages fails for want of a setting', async () => {
     ...{ days: '30', first_name: '', last_name: '', role: 'user', first: 'link' },
   };
   for (const { method, pattern } of rows.filter(isPage)) {
-    const cookie = hostOf(await bare.enterPassword('admin', ADMIN_PASSWORD));
+    const cookie = (await bare.enterPassword('admin', ADMIN_PASSWORD)).host;
     assert.notEqual(cookie, '');
     const path = pattern.replace('{user_id}', id);
     const page = await bare.visit(path, { cookie, ...(method === 'POST' && { fields }) });

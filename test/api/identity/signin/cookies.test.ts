@@ -3,15 +3,14 @@ import assert from 'node:assert/strict';
 import { after, test, type TestContext } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { stopClock } from '../../../support/clock.ts';
-import { ALONE, factorsOf, PENDING, SECOND } from '../../../support/factors.ts';
+import { ALONE, PENDING, SECOND, startSignIn } from '../../../support/factors.ts';
 import { logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { cookieFrom, pagesOf, PORTAL, startPortal } from '../../../support/portal.ts';
 import { isOpen, PASSWORD } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { identity, sql, addSignedIn, visit, show, post, signIn } = portal;
-const { addEnrolled, start, enter, options, register, answer, send, signInWith } =
-  factorsOf(portal);
+const { addEnrolled, start, enterCode, options, register, answer, send, signInWith } = portal;
 
 test('a cookie whose name begins with a byte that JavaScript trims is another cookie', async () => {
   const thief = await addSignedIn();
@@ -30,7 +29,7 @@ test('a cookie whose name begins with a byte that JavaScript trims is another co
 test('a planted cookie stops no second step, and no challenge is bound to it', async () => {
   const { id, username, codes, host } = await addEnrolled();
   const pending = `\xa0${PENDING}=x; ${await start(username)}`;
-  assert.equal((await enter(pending, codes[0] ?? '')).status, 200);
+  assert.equal((await enterCode(pending, codes[0] ?? '')).status, 200);
   const passkey = createPasskey();
   await register(host, passkey);
   const chosen = '__Host-gatehouse-browser=chosen-by-the-attacker';
@@ -112,7 +111,7 @@ test('a sign-in that waits outlives the sign-in page, whoever loads it', async (
       assert.ok(!cookies.some((text) => text.startsWith(PENDING)), JSON.stringify(headers));
     }
   }
-  assert.equal((await enter(cookie, codes[0] ?? '')).status, 200);
+  assert.equal((await enterCode(cookie, codes[0] ?? '')).status, 200);
 });
 
 test('only a page that a person opens takes the notice', async () => {

@@ -4,26 +4,16 @@ import { after, test } from 'node:test';
 import { totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { codesOn, factorsOf, secretOn, setupOn } from '../../../support/factors.ts';
+import { codesOn, secretOn, setupOn, startSignIn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
-import {
-  domainOf,
-  hostOf,
-  ORIGIN,
-  pagesOf,
-  pendingOf,
-  PORTAL,
-  startPortal,
-  valueOf,
-} from '../../../support/portal.ts';
+import { ORIGIN, pagesOf, PORTAL, valueOf } from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { identity, sql, admin, call, addSignedIn, visit, show, post, signIn } = portal;
-const factors = factorsOf(portal);
-const { events, rowsOf, stepNow, forgetSteps, codeNow, freshCode } = factors;
-const { startTotp, confirmTotp, addEnrolled, start, enter, register } = factors;
+const { events, rowsOf, stepNow, forgetSteps, codeNow, freshCode } = portal;
+const { startTotp, confirmTotp, addEnrolled, start, enterCode, register } = portal;
 
 const ENDED = /This sign-in has ended/;
 const SIGNED_IN = /<h1>You are signed in</;
@@ -46,7 +36,7 @@ test('an app is set up with a key, a QR code and its first right code', async ()
   assert.equal(await events(id, 'factor.added'), 2);
   const [row] = await sql`select t::text as sealed from identity.totp t where user_id = ${id}`;
   assert.ok(!String(row?.sealed).includes(secret.toString('hex')));
-  assert.match((await show('/account/factors', hostOf(done))).text, /In use</);
+  assert.match((await show('/account/factors', done.host)).text, /In use</);
 });
 
 test('a right password alone opens nothing, and the right code leads to the requested address', async () => {
@@ -67,11 +57,11 @@ test('a right password alone opens nothing, and the right code leads to the requ
       await body?.cancel();
     }
   }
-  const done = await enter(pending, await freshCode(user));
+  const done = await enterCode(pending, await freshCode(user));
   assert.match(done.text, /url=https:\/\/app\.example\.org\/x"/);
-  const verified = await show('/api/auth/verify?require=second_factor', domainOf(done));
+  const verified = await show('/api/auth/verify?require=second_factor', done.domain);
   assert.equal(verified.headers.get('x-auth-methods'), 'password, totp');
-  assert.equal((await enter(pending, await freshCode(user))).status, 401, 'it is finished');
+  assert.equal((await enterCode(pending, await freshCode(user))).status, 401, 'it is finished');
 });
 
 test('a code is accepted once, and no earlier one after it, on the page and by the API', async () => {
@@ -79,9 +69,9 @@ test('a code is accepted once, and no earlier one after it, on the page and by t
   const { id, username, secret } = user;
   const now = await stepNow();
   await forgetSteps(id);
-  assert.equal((await enter(await start(username), totpCode(secret, now))).status, 200);
+  assert.equal((await enterCode(await start(username), totpCode(secret, now))).status, 200);
   for (const step of [now - 1, now])
-    assert.equal((await enter(await start(username), totpCode(secret, step))).status, 401);
+    assert.equal((await enterCode(await start(username), totpCode(secret, step))).status, 401);
   const otp = await freshCode(user);
   for (const [more, code] of [
     [{ password: 'wrong' }, 'invalid_credentials'],
@@ -105,9 +95,9 @@ test('only wrong codes count towards the limit of a day: neither right nor empty
   }
   const pending = await start(user.username);
   for (let count = 0; count < 8; count += 1)
-    assert.equal((await enter(pending, ' - ')).status, 400);
+    assert.equal((await enterCode(pending, ' - ')).status, 400);
   assert.equal(await events(user.id, 'factor.failed'), 0);
-  assert.equal((await enter(pending, await freshCode(user))).status, 200);
+  assert.equal((await enterCode(pending, await freshCode(user))).status, 200);
 });
 
 /** How people type and copy a code. The scripts of digits have tests of their own. */
@@ -121,7 +111,7 @@ const CODES: ReadonlyArray<(code: string) => string> = [
 test('a code is read as it was typed or copied', async () => {
   const user = await addEnrolled();
   for (const [index, write] of CODES.entries()) {
-    const page = await enter(await start(user.username), write(await freshCode(user)));
+    const page = await enterCode(await start(user.username), write(await freshCode(user)));
     assert.match(page.text, SIGNED_IN, String(index));
     assertSuccess(await logIn(user.username, { otp: write(await freshCode(user)) }));
   }
@@ -139,7 +129,7 @@ test('a recovery code opens once, however it is written, and is stored as a dige
     [written, 401],
     [second, 200],
   ] as const)
-    assert.equal((await enter(await start(username), code)).status, status);
+    assert.equal((await enterCode(await start(username), code)).status, status);
   assert.equal(await events(id, 'recovery.used'), 2);
   const stored = await sql`select digest::text from identity.recovery_codes
     where user_id = ${id}`;
@@ -150,7 +140,7 @@ test('a recovery code opens once, however it is written, and is stored as a dige
 test("a recovery code of another user opens nothing, and stays that user's", async () => {
   const owner = await addEnrolled();
   const thief = await addEnrolled();
-  assert.equal((await enter(await start(thief.username), owner.codes[0] ?? '')).status, 401);
+  assert.equal((await enterCode(await start(thief.username), owner.codes[0] ?? '')).status, 401);
   assert.equal(await rowsOf('recovery_codes', owner.id), 10);
 });
 
@@ -170,11 +160,11 @@ test('recovery codes from before the first second factor do not exist, and are n
 test('an app beside a passkey leaves the recovery codes valid', async () => {
   const { id, username, host } = await addSignedIn();
   const added = await register(host);
-  const { text } = await startTotp(hostOf(added));
-  const done = await confirmTotp(hostOf(added), text, await codeNow(secretOn(text)));
+  const { text } = await startTotp(added.host);
+  const done = await confirmTotp(added.host, text, await codeNow(secretOn(text)));
   assert.equal(done.headers.get('location'), '/account/factors');
   assert.equal(await rowsOf('recovery_codes', id), 10);
-  assert.equal((await enter(await start(username), codesOn(added.text)[0] ?? '')).status, 200);
+  assert.equal((await enterCode(await start(username), codesOn(added.text)[0] ?? '')).status, 200);
 });
 
 type Enrolled = Awaited<ReturnType<typeof addEnrolled>>;
@@ -194,7 +184,7 @@ for (const [what, change] of Object.entries(CHANGES)) {
     const pending = await start(user.username);
     const code = await freshCode(user);
     await change(user);
-    const late = await enter(pending, code);
+    const late = await enterCode(pending, code);
     assert.equal(late.status, 401);
     assert.match(late.text, ENDED);
   });
@@ -227,7 +217,7 @@ async function addWithFactors() {
   const user = await addEnrolled();
   const passkeys = [createPasskey(), createPasskey()] as const;
   let { host } = user;
-  for (const passkey of passkeys) host = hostOf(await register(host, passkey));
+  for (const passkey of passkeys) host = (await register(host, passkey)).host;
   await start(user.username);
   return { ...user, host, ids: passkeys.map(({ id }) => id.toString('base64url')) };
 }
@@ -273,9 +263,9 @@ test('a required second factor is set up before the first session', async (conte
   const api = await ask('POST', `${strict.identity}/api/auth/login`, { body: credentials });
   assertError(api, 401, 'second_factor_needed');
   const page = await at.enterPassword('admin', ADMIN_PASSWORD);
-  assert.equal(hostOf(page), '');
+  assert.equal(page.host, '');
   const return_to = 'https://app.example.org/y';
-  const confirm = (code: string, cookie = pendingOf(page)) =>
+  const confirm = (code: string, cookie = page.pending) =>
     at.post('/login/enrol', cookie, { ...setupOn(page.text, code), return_to });
   const wrong = await confirm('000000');
   assert.equal(wrong.status, 401);
@@ -283,9 +273,9 @@ test('a required second factor is set up before the first session', async (conte
   const done = await confirm(await codeNow(secretOn(page.text)));
   assert.equal(codesOn(done.text).length, 10);
   assert.ok(done.text.includes(`href="${return_to}"`));
-  const verified = await at.show('/api/auth/verify?require=second_factor', domainOf(done));
+  const verified = await at.show('/api/auth/verify?require=second_factor', done.domain);
   assert.equal(verified.status, 200);
   const again = await at.enterPassword('admin', ADMIN_PASSWORD);
-  const late = await confirm('000000', pendingOf(again));
+  const late = await confirm('000000', again.pending);
   assert.match(late.text, ENDED, 'a second app beside the first one');
 });

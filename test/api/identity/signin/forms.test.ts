@@ -4,7 +4,7 @@ import { after, test } from 'node:test';
 import { factorsOf } from '../../../support/factors.ts';
 import { type Form, formsOn } from '../../../support/forms.ts';
 import { begin, startProvider } from '../../../support/oidc.ts';
-import { cookieFrom, hostOf, ORIGIN, OWN, pendingOf, signInFor } from '../../../support/portal.ts';
+import { cookieFrom, ORIGIN, OWN, signInFor } from '../../../support/portal.ts';
 import { isOpen, PASSWORD } from '../../../support/users.ts';
 
 const provider = await startProvider({ after });
@@ -182,13 +182,13 @@ test('a step of the sign-in is not taken for the account of another tab', async 
   const code = await freshCode(ada);
   const forms = formsOn(first.text);
   for (const form of forms) {
-    const refused = await send(form, pendingOf(second), { code, credential: '{}' });
+    const refused = await send(form, second.pending, { code, credential: '{}' });
     assert.equal(refused.status, 409, refused.text);
     assert.ok(refused.text.includes(`has begun to sign in as ${bob.username}.`), form.action);
   }
   assert.equal(await events(bob.id, 'factor.failed'), 0, 'no wrong code of the other account');
-  const own = await send(forms[0] ?? assert.fail(), pendingOf(first), { code });
-  assert.notEqual(hostOf(own), '');
+  const own = await send(forms[0] ?? assert.fail(), first.pending, { code });
+  assert.notEqual(own.host, '');
 });
 
 test('a password that is chosen for one account is not set for another', async () => {
@@ -196,7 +196,7 @@ test('a password that is chosen for one account is not set for another', async (
   const bob = await add();
   for (const { id } of [ada, bob]) await makeTemporary(id);
   const [form = assert.fail()] = formsOn((await enterPassword(ada.username)).text);
-  const cookie = pendingOf(await enterPassword(bob.username));
+  const cookie = (await enterPassword(bob.username)).pending;
   assert.equal((await send(form, cookie, { password: OWN, repeated: OWN })).status, 409);
   assert.equal(await events(bob.id, 'password.changed'), 0);
   assert.match((await enterPassword(bob.username)).text, /Choose a password/);

@@ -3,28 +3,19 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { sha256Hex } from '../../../../src/platform/crypto/token.ts';
 import { stopClock } from '../../../support/clock.ts';
-import { factorsOf, linksOf, tokenOf } from '../../../support/factors.ts';
+import { startSignIn, tokenOf } from '../../../support/factors.ts';
 import { logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import {
-  hostOf,
-  ORIGIN,
-  OWN,
-  pagesOf,
-  pendingOf,
-  PORTAL,
-  startPortal,
-} from '../../../support/portal.ts';
+import { ORIGIN, OWN, pagesOf, PORTAL } from '../../../support/portal.ts';
 import { rounds } from '../../../support/rounds.ts';
 import { assertError, isOpen, PASSWORD } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { identity, sql, admin, call, add, addSignedIn, enter, key, signIn } = portal;
 const { visit, show, choosePassword } = portal;
 const other = await startGatehouse({ after }, ['identity'], portal.databaseUrl, PORTAL);
 const there = pagesOf(other.url.identity);
-const factors = factorsOf(portal);
-const { addEnrolled, enter: enterCode, events, freshCode, rowsOf, makeTemporary } = factors;
-const { makeLink, openLink, beginLink } = linksOf(portal);
+const { addEnrolled, enterCode, events, freshCode, rowsOf, makeTemporary } = portal;
+const { makeLink, openLink, beginLink } = portal;
 const asAdmin = (method: string, path: string, body?: object) =>
   call(admin.token, method, path, body);
 const eventsOf = (id: string, ...names: string[]) =>
@@ -33,7 +24,7 @@ const eventsOf = (id: string, ...names: string[]) =>
 const ENDED = /This sign-in has ended/;
 async function assertEnded(token: string) {
   const page = await openLink(token);
-  assert.deepEqual([page.status, pendingOf(page)], [401, '']);
+  assert.deepEqual([page.status, page.pending], [401, '']);
   assert.match(page.text, /This link does not work\..* ask an administrator for a new link/);
 }
 const canLogIn = (username: string, password: string) =>
@@ -57,7 +48,7 @@ test('an invited user opens the link any number of times, sets a password once, 
   const cookie = await beginLink(token);
   assert.equal((await choosePassword(cookie, 'short')).status, 400);
   const done = await choosePassword(cookie);
-  assert.match((await show('/account', hostOf(done))).text, /Link used/);
+  assert.match((await show('/account', done.host)).text, /Link used/);
   assert.equal(await canLogIn(username, OWN), true);
   await assertEnded(token);
   assert.deepEqual(await eventsOf(id, 'link.created', 'link.used', 'link.late'), [1, 1, 1]);
@@ -78,23 +69,41 @@ test('a reset ends the earlier sessions and nothing else', async () => {
 });
 
 type User = Readonly<{ id: string; username: string }>;
-const ENDS: Readonly<Record<string, (user: User) => PromiseLike<unknown>>> = {
-  'a newer link': ({ id }) => makeLink(id),
-  'a password that is set': ({ id }) =>
-    asAdmin('POST', `/api/user/${id}/password`, { password: OWN }),
-  'the own change of the password': async ({ username }) => {
-    const bearer = await logIn(identity, username, PASSWORD);
-    const body = { current_password: PASSWORD, new_password: OWN };
-    assert.equal((await call(bearer, 'POST', '/api/auth/password', body)).status, 200);
-  },
-  'disabling, for good': async ({ id }) => {
-    for (const enabled of [false, true]) await asAdmin('PATCH', `/api/user/${id}`, { enabled });
-  },
-  'a deletion': ({ id }) => asAdmin('DELETE', `/api/user/${id}`),
-  'its own end': ({ id }) => asAdmin('DELETE', `/api/user/${id}/link`),
-  'its time': ({ id }) => sql`update identity.links set expires_at = now() where user_id = ${id}`,
-};
-for (const [what, end] of Object.entries(ENDS)) {
+/** `reasons`: of the end, in the trail. */
+const ENDS: ReadonlyArray<
+  readonly [what: string, reasons: string[], end: (user: User) => PromiseLike<unknown>]
+> = [
+  ['a newer link', ['newer link'], ({ id }) => makeLink(id)],
+  [
+    'a password that is set',
+    ['new password'],
+    ({ id }) => asAdmin('POST', `/api/user/${id}/password`, { password: OWN }),
+  ],
+  [
+    'the own change of the password',
+    ['new password'],
+    async ({ username }) => {
+      const bearer = await logIn(identity, username, PASSWORD);
+      const body = { current_password: PASSWORD, new_password: OWN };
+      assert.equal((await call(bearer, 'POST', '/api/auth/password', body)).status, 200);
+    },
+  ],
+  [
+    'disabling, for good',
+    ['user disabled'],
+    async ({ id }) => {
+      for (const enabled of [false, true]) await asAdmin('PATCH', `/api/user/${id}`, { enabled });
+    },
+  ],
+  ['a deletion', ['user deleted'], ({ id }) => asAdmin('DELETE', `/api/user/${id}`)],
+  ['its own end', [''], ({ id }) => asAdmin('DELETE', `/api/user/${id}/link`)],
+  [
+    'its time',
+    [],
+    ({ id }) => sql`update identity.links set expires_at = now() where user_id = ${id}`,
+  ],
+];
+for (const [what, reasons, end] of ENDS) {
   test(`a link is ended by ${what}, also in a browser that has opened it`, async () => {
     const user = await add();
     const token = await makeLink(user.id);
@@ -107,6 +116,12 @@ for (const [what, end] of Object.entries(ENDS)) {
     for (let time = 1; time <= 2; time += 1) await assertEnded(token);
     assert.equal(await events(user.id, 'link.used'), 0);
     assert.ok((await events(user.id, 'link.late')) <= 1);
+    const revoked = await sql`select detail from identity.audit
+      where user_id = ${user.id} and event = 'link.revoked'`;
+    assert.deepEqual(
+      revoked.map(({ detail }) => detail),
+      reasons,
+    );
   });
 }
 
@@ -136,7 +151,7 @@ test('a revoked link opens nothing with the code alone, even after its late use'
   await asAdmin('DELETE', `/api/user/${user.id}/link`);
   await assertEnded(token);
   const late = await enterCode(pending, await freshCode(user));
-  assert.deepEqual([late.status, hostOf(late)], [401, '']);
+  assert.deepEqual([late.status, late.host], [401, '']);
 });
 
 test('the second factor is asked for before the password; a wrong code changes nothing', async () => {
@@ -145,13 +160,13 @@ test('the second factor is asked for before the password; a wrong code changes n
   const token = await makeLink(id);
   const asked = await openLink(token);
   assert.match(asked.text, /autocomplete="one-time-code"/);
-  const pending = pendingOf(asked);
+  const { pending } = asked;
   assert.equal((await choosePassword(pending)).status, 401, 'no step is skipped');
   assert.equal((await enterCode(pending, '000000')).status, 401);
   const proven = await enterCode(await beginLink(token), await freshCode(user));
   for (const page of [asked, proven]) assert.ok(page.text.includes(`<strong>${username}</strong>`));
   assert.match(proven.text, /autocomplete="new-password"/);
-  assert.equal((await choosePassword(pendingOf(proven))).status, 200);
+  assert.equal((await choosePassword(proven.pending)).status, 200);
   assert.equal(await events(id, 'factor.removed'), 0);
   assert.equal(await rowsOf('totp', id), 1);
   // A recovery code proves it as well.
@@ -169,7 +184,7 @@ test('a link that removes the second factors says so, and asks for none', async 
   const { id, username } = await addEnrolled();
   const page = await openLink(await makeLink(id, { remove_factors: true }));
   assert.match(page.text, /It also removes the second factors/);
-  assert.equal((await choosePassword(pendingOf(page))).status, 200);
+  assert.equal((await choosePassword(page.pending)).status, 200);
   assert.equal(await canLogIn(username, OWN), true);
   assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
   assert.equal(await events(id, 'factor.removed'), 1);
@@ -220,7 +235,7 @@ test('a link opens 20 times, however many requests come at once', async () => {
     [20, 20],
   );
   // The link of another user opens, and a sign-in that was begun goes on.
-  const begun = pages.map(pendingOf).find((cookie) => cookie !== '') ?? '';
+  const begun = pages.map(({ pending }) => pending).find((cookie) => cookie !== '') ?? '';
   for (const cookie of [await beginLink(another), begun])
     assert.equal((await choosePassword(cookie)).status, 200);
 });
@@ -235,26 +250,6 @@ test('a revocation says whether there was an open link, and is recorded only the
   assert.equal(await events(id, 'link.revoked'), 1);
 });
 
-test('the trail has each end of a link with its reason', async () => {
-  const { id } = await add();
-  await makeLink(id);
-  await makeLink(id);
-  for (const enabled of [false, true]) await asAdmin('PATCH', `/api/user/${id}`, { enabled });
-  await makeLink(id);
-  await asAdmin('POST', `/api/user/${id}/password`, { password: OWN });
-  await makeLink(id);
-  await asAdmin('DELETE', `/api/user/${id}/link`);
-  await makeLink(id);
-  await sql`update identity.links set expires_at = now() where user_id = ${id}`;
-  await makeLink(id);
-  const rows = await sql`select detail from identity.audit
-    where user_id = ${id} and event = 'link.revoked' and via = 'session' order by created_at`;
-  assert.deepEqual(
-    rows.map(({ detail }) => detail),
-    ['newer link', 'user disabled', 'new password', ''],
-  );
-});
-
 test('the token is stored as its SHA-256 alone, and is in no line of the log', async (t) => {
   const { id } = await add();
   const token = await makeLink(id);
@@ -265,7 +260,7 @@ test('the token is stored as its SHA-256 alone, and is in no line of the log', a
   const logged = await startGatehouse(t, ['identity'], portal.databaseUrl, PORTAL);
   const at = pagesOf(logged.url.identity);
   const opened = await at.post('/link', '', { token });
-  assert.equal((await at.choosePassword(pendingOf(opened))).status, 200);
+  assert.equal((await at.choosePassword(opened.pending)).status, 200);
   assert.equal((await at.post('/link', '', { token: `${token.slice(1)}A` })).status, 401);
   await logged.stop();
   assert.match(logged.stdout(), /"route":"POST \/link"/);
@@ -315,8 +310,8 @@ test('a browser that is signed in as another user is told so, and changes to the
   const own = await signIn(username);
   const { text } = await openLink(token, { cookie: own.host });
   assert.doesNotMatch(text, /You are signed in as/);
-  const done = await choosePassword(`${pendingOf(page)}; ${someone.host}`);
-  assert.ok((await show('/account', hostOf(done))).text.includes(`<dd>${username}</dd>`));
+  const done = await choosePassword(`${page.pending}; ${someone.host}`);
+  assert.ok((await show('/account', done.host)).text.includes(`<dd>${username}</dd>`));
   assert.equal((await show('/account', someone.host)).status, 303);
 });
 

@@ -3,13 +3,13 @@
  */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { factorsOf } from '../../../support/factors.ts';
+import { startSignIn } from '../../../support/factors.ts';
 import { type Attributes, type Field, type Form, formsOn } from '../../../support/forms.ts';
-import { OWN, pendingOf, startPortal } from '../../../support/portal.ts';
+import { OWN } from '../../../support/portal.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { add, addSignedIn, show, post, enterPassword } = portal;
-const { addEnrolled, makeTemporary, startTotp } = factorsOf(portal);
+const { addEnrolled, makeTemporary, startTotp } = portal;
 
 const isSecret = ({ name, attributes }: Field) =>
   attributes.type === 'password' || ['repeated', 'code', 'token'].includes(name);
@@ -31,7 +31,7 @@ before(async () => {
   PAGES.push({ cookie: host, ...(await startTotp(host)) });
   for (const { username } of [guarded, temporary]) {
     const page = await enterPassword(username);
-    PAGES.push({ cookie: pendingOf(page), ...page });
+    PAGES.push({ cookie: page.pending, ...page });
   }
 });
 
@@ -196,7 +196,7 @@ test('the audit trail shows the filters of the address', async () => {
 test('a mistake in a step of the sign-in shows the step again, and does not count', async () => {
   const { id, username } = await add();
   await makeTemporary(id);
-  const cookie = pendingOf(await enterPassword(username));
+  const cookie = (await enterPassword(username)).pending;
   const choose = (repeated: string) => post('/login/password', cookie, { password: OWN, repeated });
   for (let attempt = 0; attempt < 6; attempt += 1) {
     const { status, text } = await choose('another one');

@@ -3,17 +3,17 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startIdentity } from '../../../support/api-users.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { factorsOf, linksOf, tokenOf } from '../../../support/factors.ts';
+import { startSignIn, tokenOf } from '../../../support/factors.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { hostOf, OWN, PORTAL, startPortal } from '../../../support/portal.ts';
+import { OWN, PORTAL } from '../../../support/portal.ts';
 import { assertError, isOpen, PASSWORD } from '../../../support/users.ts';
 
-const portal = await startPortal({ after });
+const portal = await startSignIn({ after });
 const { identity, sql, admin, call, add, addSignedIn, enter, key, signIn } = portal;
 const { show, post, choosePassword } = portal;
 const replica = await startGatehouse({ after }, ['identity'], portal.databaseUrl, PORTAL);
-const { addEnrolled, enter: enterCode, events, register, signInWith, start } = factorsOf(portal);
-const { makeLink, openLink, beginLink } = linksOf(portal);
+const { addEnrolled, enterCode, events, register, signInWith, start } = portal;
+const { makeLink, openLink, beginLink } = portal;
 
 const secure = (id: string, bearer = admin.token, at = identity) =>
   ask('POST', `${at}/api/user/${id}/secure`, { bearer });
@@ -36,7 +36,7 @@ test('a secured account is out of the hands of whoever used it, and its user get
   await call(admin.token, 'DELETE', `/api/key/${revoked}/revoke`);
   const passkey = createPasskey();
   const { host } = await signIn(user.username);
-  const cookie = hostOf(await register(host, passkey));
+  const cookie = (await register(host, passkey)).host;
   const pending = await start(user.username);
   const token = await makeLink(user.id);
   const opened = await beginLink(token);

@@ -1,26 +1,22 @@
 /**
  * Security keys and passkeys: which credential signs in alone, which is only a second step, and
- * which is rejected.
+ * which is rejected. Each refusal has a reason in the log, and a sentence for who can do something.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { createPasskey } from '../../../support/authenticator.ts';
-import { ALONE, codesOn, factorsOf, PENDING, SECOND } from '../../../support/factors.ts';
-import { domainOf, hostOf, type Page, startPortal } from '../../../support/portal.ts';
+import { randomBytes } from 'node:crypto';
+import { after, test, type TestContext } from 'node:test';
+import { createChallenge } from '../../../../src/identity/factors/passkeys.ts';
+import { createKey, createPasskey } from '../../../support/authenticator.ts';
+import { attestationObjectOf } from '../../../support/cbor.ts';
+import { holdTimers } from '../../../support/clock.ts';
+import { ALONE, codesOn, HOST, PENDING, SECOND, startSignIn } from '../../../support/factors.ts';
+import { ORIGIN, type Page, startPortal, valueOf } from '../../../support/portal.ts';
+import { until } from '../../../support/until.ts';
 
-const portal = await startPortal({ after });
-const { sql, addSignedIn, show, post, signIn } = portal;
-const factors = factorsOf(portal);
-const { events, addEnrolled, start, options, register, answer, send, newBrowser } = factors;
-const { signInWith, proveWith } = factors;
-
-/** Flags of an authenticator that has seen its user, and of one that has also checked a PIN. */
-const PRESENT = { flags: 0x01 };
-const VERIFIED = { flags: 0x05 };
-const methodsOf = async (page: Page) =>
-  (await show('/api/auth/verify?require=second_factor', domainOf(page))).headers.get(
-    'x-auth-methods',
-  );
+const portal = await startSignIn({ after });
+const { sql, add, addSignedIn, show, post, signIn, events, addEnrolled, start } = portal;
+const { options, register, answer, send, newBrowser, signInWith, proveWith } = portal;
+const encoded = (bytes: Buffer) => bytes.toString('base64url');
 
 /** A user with one passkey. `rk`: whether the browser says that the key lists it by itself. */
 async function addPasskey(more: object = {}, rk?: boolean) {
@@ -28,8 +24,163 @@ async function addPasskey(more: object = {}, rk?: boolean) {
   const passkey = createPasskey();
   const added = await register(user.host, passkey, more, rk);
   assert.equal(codesOn(added.text).length, 10, 'the first factor comes with recovery codes');
-  return { ...user, passkey, host: hostOf(added) };
+  return { ...user, passkey, host: added.host };
 }
+
+// --- Why a passkey is refused
+
+const PATH = '/account/passkeys';
+const GENERIC = />The passkey was not accepted\. Try again, or sign in another way\.</;
+
+/** @returns what asserts what the person is told and what the log says */
+function refusalsOf(t: TestContext) {
+  // Of a route, five refusals a second are in the log.
+  const endSecond = holdTimers(t, 1_000);
+  const refusals = () => portal.log().filter(({ reason }) => reason !== undefined);
+  return async (page: Promise<Page>, reason: string, words = GENERIC) => {
+    const before = refusals().length;
+    const answered = await page;
+    assert.equal(answered.status, 401, answered.text);
+    const [problem, ...more] = answered.text.match(/<p class="problem"[^>]*>[^<]*</g) ?? [];
+    assert.match(problem ?? '', words, reason);
+    assert.deepEqual(more, []);
+    await until(() => refusals().length > before);
+    const line = refusals().at(-1);
+    assert.deepEqual([line?.message, line?.reason], ['passkey refused', reason]);
+    endSecond();
+  };
+}
+
+test('a new passkey is read from its attestation object alone', async () => {
+  for (const kind of ['ES256', 'EdDSA', 'RS256'] as const) {
+    const { id, host } = await addSignedIn();
+    const passkey = createPasskey(createKey(kind));
+    const { challenge } = await options(PATH, host);
+    const { clientData, data } = passkey.register({ challenge, origin: ORIGIN, host: HOST });
+    const statement = new Map([['sig', randomBytes(71)]]);
+    const credential = JSON.stringify({
+      id: encoded(passkey.id),
+      type: 'public-key',
+      clientDataJSON: encoded(clientData),
+      attestationObject: encoded(attestationObjectOf(data, 'packed', statement)),
+    });
+    const added = await post(PATH, host, { name: kind, credential });
+    assert.match(added.text, /<h1>Recovery codes</, kind);
+    assert.match((await signInWith(passkey, id)).text, /<h1>You are signed in</, kind);
+  }
+});
+
+test('an incomplete passkey is refused with the reason', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { host } = await addSignedIn();
+  const { challenge } = await options(PATH, host);
+  const { clientData } = createPasskey().register({ challenge, origin: ORIGIN, host: HOST });
+  const complete = {
+    id: encoded(randomBytes(16)),
+    type: 'public-key',
+    clientDataJSON: encoded(clientData),
+  };
+  const cut = encoded(attestationObjectOf(Buffer.alloc(20)));
+  const given = [complete, null];
+  for (const one of [...given, { ...complete, attestationObject: cut }]) {
+    const page = post(PATH, host, { name: 'x', credential: JSON.stringify(one) });
+    await assertRefused(page, 'malformed', /sent it incomplete/);
+  }
+  for (const text of ['{"id":', '{"id":1}'])
+    await assertRefused(send(text, await newBrowser()), 'malformed', /sent it incomplete/);
+});
+
+test('the limit and a passkey that was added before have their own sentences', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, passkey, host } = await addPasskey();
+  await assertRefused(register(host, passkey), 'registered', /was added before/);
+  await sql`
+    insert into identity.passkeys (id, user_id, name, spki, counter, is_backup_eligible,
+      signs_in_alone)
+    select sha256(n::text::bytea), ${id}, n::text, '', 0, false, true
+    from generate_series(1, 19) n`;
+  await assertRefused(register(host), 'limit', /You have 20 passkeys and security keys/);
+});
+
+test('a challenge says whether it is late, used, or of another browser, or of none', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, passkey } = await addPasskey();
+  const browser = await newBrowser();
+  const [row] = await sql`select secret from identity.throttle_secret`;
+  const scope = { secret: row?.secret, purpose: 'sign in', binding: valueOf(browser) } as const;
+  const late = createChallenge(scope, Date.now() / 1000 - 301);
+  const tooLate = /open for too long, or its form was sent twice/;
+  await assertRefused(send(answer(passkey, late, id), browser), 'late_challenge', tooLate);
+  const credential = answer(passkey, (await options(ALONE, browser)).challenge, id);
+  assert.equal((await send(credential, browser)).status, 200);
+  await assertRefused(send(credential, browser), 'used_challenge', tooLate);
+  await assertRefused(send(credential, await newBrowser()), 'other_challenge', tooLate);
+  await assertRefused(send(credential, ''), 'no_cookie', /did not send the cookie of this page\./);
+});
+
+test('each check of the browser and the device has its reason and sentence', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, passkey } = await addPasskey({ counter: 9 });
+  for (const [more, reason, words] of [
+    [{ origin: 'https://other.example.org' }, 'wrong_origin', /at another address/],
+    [{ client: { crossOrigin: true } }, 'in_frame', /inside another one/],
+    [{ flags: 1 }, 'user_not_verified', /fingerprint, face or PIN/],
+    [{ flags: 0x0d }, 'other_backup', /Remove it, and add it again/],
+  ] as const)
+    await assertRefused(signInWith(passkey, id, { counter: 10, ...more }), reason, words);
+});
+
+test('what an attacker could learn from is only in the log', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, passkey } = await addPasskey({ counter: 9 });
+  await assertRefused(signInWith(passkey, id, { counter: 9 }), 'earlier_counter');
+  const copy = createPasskey(createKey('ES256'), passkey.id);
+  await assertRefused(signInWith(copy, id, { counter: 10 }), 'wrong_signature');
+  await assertRefused(signInWith(passkey, id, { host: 'x.example.org' }), 'wrong_host');
+  await assertRefused(signInWith(passkey, id, { flags: 4 }), 'user_absent');
+});
+
+test('whether somebody has a passkey is only in the log', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, passkey } = await addPasskey();
+  await assertRefused(signInWith(createPasskey(), id), 'unknown');
+  await assertRefused(signInWith(passkey, (await add()).id), 'other_user');
+  await assertRefused(signInWith(passkey, null), 'other_user');
+  await sql`update identity.users set enabled = false where id = ${id}`;
+  await assertRefused(signInWith(passkey, id), 'other_account');
+});
+
+test('a U2F key, whose user handle some browsers make empty, works after the password', async (t) => {
+  const assertRefused = refusalsOf(t);
+  const { id, username, host } = await addSignedIn();
+  const key = createPasskey();
+  await register(host, key, {}, false);
+  await assertRefused(signInWith(key, id), 'second_step', /Enter your password first/);
+  const pending = await start(username);
+  const { challenge } = await options(SECOND, pending);
+  const credential = { ...JSON.parse(answer(key, challenge, null)), userHandle: '' };
+  const page = await send(JSON.stringify(credential), pending, SECOND);
+  assert.match(page.text, /<h1>You are signed in</);
+});
+
+test('options for a second step that has ended say so', async () => {
+  const page = await show(SECOND, '__Host-gatehouse-pending=x');
+  assert.equal(page.status, 401);
+  assert.match(page.text, /"unauthorized".*This sign-in has ended\./);
+});
+
+test('at an IP address, no page offers passkeys', async (t) => {
+  const other = await startPortal(t, { SIGNIN_ORIGIN: 'https://192.0.2.7', COOKIE_DOMAIN: '' });
+  assert.doesNotMatch((await other.visit('/login')).text, /id="passkey"/);
+});
+
+// --- What signs in alone, and what after the password
+
+/** Flags of an authenticator that has seen its user, and of one that has also checked a PIN. */
+const PRESENT = { flags: 0x01 };
+const VERIFIED = { flags: 0x05 };
+const methodsOf = async (page: Page) =>
+  (await show('/api/auth/verify?require=second_factor', page.domain)).headers.get('x-auth-methods');
 
 for (const [what, registered, rk, isAlone] of [
   // Whoever finds the key can set a PIN, and the user handle is not signed.
@@ -64,7 +215,7 @@ test('options name the passkeys of an account after its password only, and write
   const before = [...(await waiting())];
   assert.equal(before.length, 1);
   assert.deepEqual((await options(ALONE, browser)).ids, []);
-  assert.deepEqual((await options(SECOND, browser)).ids, [passkey.id.toString('base64url')]);
+  assert.deepEqual((await options(SECOND, browser)).ids, [encoded(passkey.id)]);
   assert.deepEqual([...(await waiting())], before);
 });
 
@@ -74,7 +225,7 @@ test("a second factor is the account's own passkey, whatever user the response n
   const pending = await start(owner.username);
   for (const named of [other.id, owner.id, null]) {
     const page = await proveWith(other.passkey, pending, named);
-    assert.deepEqual([page.status, hostOf(page)], [401, '']);
+    assert.deepEqual([page.status, page.host], [401, '']);
   }
   assert.equal((await proveWith(owner.passkey, pending, null)).status, 200);
 });
@@ -101,7 +252,7 @@ test('a challenge is for its purpose, and a passkey for its user, while it may s
   assert.equal(await sign(ALONE, ALONE), 401);
   await enable(true);
   assert.equal(await sign(ALONE, ALONE), 200);
-  const fields = { passkey: passkey.id.toString('base64url') };
+  const fields = { passkey: encoded(passkey.id) };
   assert.equal((await post('/account/factors/remove', host, fields)).status, 303);
   assert.equal(await sign(ALONE, ALONE), 401);
   assert.notEqual((await signIn(username)).host, '', 'the password alone again');
@@ -139,6 +290,6 @@ test('a passkey on the sign-in page signs its own user in, whatever sign-in wait
   assert.equal(wrong.status, 401);
   assert.match(wrong.text, /id="username"/, 'the sign-in page again');
   const page = await send(answer(other.passkey, challenge, other.id), browser);
-  assert.ok((await show('/account', hostOf(page))).text.includes(other.username));
+  assert.ok((await show('/account', page.host)).text.includes(other.username));
   assert.ok(page.cookies.some((text) => text.startsWith(`${PENDING}=;`)));
 });

@@ -3,23 +3,16 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { writeLastSeen } from '../../../../src/identity/store/housekeeping.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { ALONE, factorsOf } from '../../../support/factors.ts';
-import {
-  domainOf,
-  hostOf,
-  OWN,
-  type Page,
-  pendingOf,
-  startPortal,
-} from '../../../support/portal.ts';
+import { ALONE, startSignIn } from '../../../support/factors.ts';
+import { OWN, type Page, startPortal } from '../../../support/portal.ts';
 import { openIdentity, PASSWORD } from '../../../support/users.ts';
 
 const WEEK = 7 * 86_400;
 const MONTH = 30 * 86_400;
 const settings = { SESSION_STAY_TTL: String(MONTH), SESSION_IDLE_TTL: '300' };
-const portal = await startPortal({ after }, settings);
+const portal = await startSignIn({ after }, settings);
 const { sql, add, visit, show, post, databaseUrl } = portal;
-const { addEnrolled, freshCode, register, newBrowser, options, answer } = factorsOf(portal);
+const { addEnrolled, freshCode, register, newBrowser, options, answer } = portal;
 const database = openIdentity({ after }, databaseUrl);
 
 const signIn = (username: string, more: Record<string, string> = { stay: 'on' }, cookie = '') =>
@@ -31,7 +24,7 @@ const agesOf = ({ cookies }: Page) =>
     .map((text) => /Max-Age=(\d+)/.exec(text)?.[1]);
 const KEPT = [String(MONTH), String(MONTH)];
 const NOT_KEPT = [undefined, undefined];
-const cookiesOf = (page: Page) => `${hostOf(page)}; ${domainOf(page)}`;
+const cookiesOf = (page: Page) => `${page.host}; ${page.domain}`;
 /** Of the newest session, in seconds from now. */
 async function endsOf(userId: string) {
   const [row] = await sql`
@@ -61,7 +54,7 @@ test('it is offered, unchecked, and chosen for one sign-in', async () => {
 
 test('it is kept through the second factor and by passkey', async () => {
   const user = await addEnrolled();
-  const pending = pendingOf(await signIn(user.username));
+  const { pending } = await signIn(user.username);
   const page = await post('/login/code', pending, { code: await freshCode(user) });
   assert.deepEqual(agesOf(page), KEPT);
   isAbout((await endsOf(user.id)).until, MONTH);

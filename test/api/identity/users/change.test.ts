@@ -11,15 +11,13 @@ import {
   PASSWORD,
 } from '../../../support/users.ts';
 
-const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
+const { identity, sql, admin, call, login, add, enter, key } = await startIdentity({ after });
 const create = (body: unknown) => call(admin.token, 'POST', '/api/user/', body);
 const show = (id: string) => call(admin.token, 'GET', `/api/user/${id}`);
 const change = ({ id }: { id: string }, body: unknown, bearer = admin.token) =>
   call(bearer, 'PATCH', `/api/user/${id}`, body);
 const setPassword = ({ id }: { id: string }, password: string) =>
   call(admin.token, 'POST', `/api/user/${id}/password`, { password });
-const login = (username: string, password: string) =>
-  call(null, 'POST', '/api/auth/login', { username, password });
 /** Everything that is stored of users, for comparison. */
 const stored = async () => [...(await sql`select * from identity.users order by id`)];
 

@@ -1,22 +1,17 @@
 /** What users do with their own account: POST of /api/auth/password and /delete, and the export. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { connect } from '../../../../scripts/postgres.ts';
-import { untilLocked } from '../../../support/connections.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import { PORTAL, startPortal } from '../../../support/portal.ts';
 import { assertError, assertSuccess, isOpen, PASSWORD, sessionOf } from '../../../support/users.ts';
 
 const portal = await startPortal({ after }, { SELF_DELETION: 'on' });
-const { identity, databaseUrl, sql, admin, call, add, enter, key, visit, signIn } = portal;
-const other = connect(databaseUrl);
-after(() => other.end());
+const { identity, databaseUrl, sql, admin, call, login, add, enter, key, visit, signIn } = portal;
 const NEW = 'another passphrase';
 
 const change = (bearer: string, current_password: string, new_password: string, url = identity) =>
   ask('POST', `${url}/api/auth/password`, { bearer, body: { current_password, new_password } });
-const login = (username: string, password: string) =>
-  call(null, 'POST', '/api/auth/login', { username, password });
 const rowOf = async ({ id }: { id: string }) =>
   (await sql`select password_hash, deleted_at from identity.users where id = ${id}`)[0];
 
@@ -60,15 +55,12 @@ test('of two changes at once one wins, and its password and session are the vali
   const replica = await startGatehouse(t, ['identity'], databaseUrl, PORTAL);
   const user = await enter();
   const passwords = ['the first passphrase', 'the second passphrase'] as const;
-  const { both } = await other.begin(async (held) => {
-    await held`select from identity.users where id = ${user.id} for update`;
-    const answers = passwords.map((password, index) =>
-      change(user.token, PASSWORD, password, index === 0 ? identity : replica.url.identity),
-    );
-    await untilLocked(held, 2);
-    return { both: Promise.all(answers) };
-  });
-  const answers = await both;
+  const urls = [identity, replica.url.identity];
+  const answers = await meanwhile(
+    sql,
+    (held) => held`select from identity.users where id = ${user.id} for update`,
+    () => passwords.map((one, index) => change(user.token, PASSWORD, one, urls[index])),
+  );
   assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 401]);
   const winner = answers.findIndex(({ status }) => status === 200);
   assert.equal(await isOpen(identity, answers[winner]?.json.data.session), true);

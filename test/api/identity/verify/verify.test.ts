@@ -181,10 +181,6 @@ const WRONG = {
     ?require=group ?require=Group:ops ?require=group:ops%0a
     ?require=group:ops&require=group:ops
   `),
-  Require: ['?Require=super_admin'],
-  'require[]': ['?require[]=super_admin'],
-  role: ['?require=super_admin&role=x'],
-  '': ['?=super_admin'],
   // A parameter of the sign-in pages.
   redirect: ['?redirect=302'],
 };
