@@ -19,6 +19,18 @@ export const openIdentity = (owner: Owner, url: string): Database =>
 
 export const CHEAP_PASSWORDS = { passwords: CHEAP };
 
+/** What `createIdentity` takes, without the sign-in pages. */
+export const IDENTITY_OPTIONS = {
+  ...CHEAP_PASSWORDS,
+  sessionSeconds: 3_600,
+  idleSeconds: 0,
+  portal: null,
+  factorSecrets: [],
+  selfDeletion: false,
+  retentionSeconds: 86_400,
+  auditSeconds: 7 * 86_400,
+};
+
 /** @returns the new user's id */
 export async function addUser(
   database: Database,

@@ -12,36 +12,15 @@ import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { createDatabase } from '../../support/database.ts';
 import { quiet } from '../../support/service-context.ts';
 import { storeUser } from '../../support/stored-users.ts';
-import { addUser, CHEAP, openIdentity } from '../../support/users.ts';
+import { addUser, IDENTITY_OPTIONS, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
-const portal = {
-  origin: 'https://login.example.org',
-  host: 'login.example.org',
-  hasOidc: false,
-  hasPasskeys: true,
-  returnOrigins: [],
-  cookieDomain: null,
-  requireSecondFactor: 'off' as const,
-  staySeconds: 0,
-  linkSeconds: 3_600,
-};
-const options = {
-  passwords: CHEAP,
-  sessionSeconds: 3_600,
-  idleSeconds: 600,
-  portal,
-  factorSecrets: [],
-  selfDeletion: false,
-  retentionSeconds: 86_400,
-  auditSeconds: 7 * 86_400,
-};
 
 /** A replica's jobs, and what it counts. */
 function startReplica() {
   const metrics = createMetrics();
   const database = openIdentity({ after }, url);
-  const jobs = createJobs(createIdentity(options, database, quiet({ metrics })));
+  const jobs = createJobs(createIdentity(IDENTITY_OPTIONS, database, quiet({ metrics })));
   const run = async (name: string): Promise<boolean> => {
     const job = jobs.find((one) => one.name === name) ?? assert.fail(name);
     return (await job.batch()) === true;

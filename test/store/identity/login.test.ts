@@ -18,22 +18,14 @@ import { meanwhile } from '../../support/meanwhile.ts';
 import { REQUEST } from '../../support/request-info.ts';
 import { quiet } from '../../support/service-context.ts';
 import { latch, test } from '../../support/until.ts';
-import { addUser, CHEAP, openIdentity, PASSWORD } from '../../support/users.ts';
+import { addUser, CHEAP, IDENTITY_OPTIONS, openIdentity, PASSWORD } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
 const database = openIdentity({ after }, url);
-const options = {
-  sessionSeconds: 60,
-  idleSeconds: 0,
-  portal: null,
-  factorSecrets: [],
-  selfDeletion: false,
-  retentionSeconds: 60,
-  auditSeconds: 60,
-};
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => {
   const passwords = { ...CHEAP, cost: { logN, r: 8, p: 1 } };
-  return { ...createIdentity({ ...options, passwords }, database, quiet()), ...more };
+  const options = { ...IDENTITY_OPTIONS, passwords };
+  return { ...createIdentity(options, database, quiet()), ...more };
 };
 const CHEAPEST = 4;
 const OTHER_PASSWORD = 'another password';

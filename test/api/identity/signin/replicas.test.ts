@@ -115,6 +115,8 @@ async function startWith(context: TestContext, current: string, previous: string
 }
 
 test('an app works during and after a change of IDENTITY_SECRET, and is resealed at its next use', async (context) => {
+  // Those of the tests above.
+  await sql`delete from identity.totp`;
   const user = await addEnrolled();
   const idle = await addEnrolled();
   const during = await startWith(context, NEW, `${OTHER},${OLD}`);
