@@ -91,8 +91,8 @@ test('verify passes on the scopes of a key, and requires each that is named', as
 // --- The holder of a stolen provisioning key
 
 /**
- * An attempt with the stolen key. `{customer}` is the id of what a scene has by this name. `NEW` and
- * `KEY` are the members of a new user and key.
+ * An attempt with the stolen key. `{customer}` is the id of what a scene has by this name. `NEW`
+ * and `KEY` are the members of a new user and key.
  */
 interface Attempt {
   readonly what: string;

@@ -1,6 +1,6 @@
 /**
- * Names that people type, as phones and other keyboards write them, and who has which; and names and
- * passwords with long runs of combining marks: no request makes identity normalize one.
+ * Names that people type, as phones and other keyboards write them, and who has which. With long
+ * runs of combining marks, no request makes identity normalize one, or a password.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';

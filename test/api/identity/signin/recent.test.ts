@@ -1,6 +1,6 @@
 /**
- * What hands out rights or credentials needs a sign-in that is recent and complete (ASVS 7.5), and a
- * password that others do not know: not one that was generated or set by an administrator.
+ * What hands out rights or credentials needs a sign-in that is recent and complete (ASVS 7.5), and
+ * a password that others do not know: not one that was generated or set by an administrator.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
