@@ -131,6 +131,7 @@ test('a signed time is in seconds, a smaller unit, or an ISO time with its offse
     ['1700000000250000000', 1_700_000_000.25],
     ['17000000002500', 17_000_000_002.5],
     ['2023-11-14T22:13:20.25Z', 1_700_000_000.25],
+    ['2023-11-14T22:13:20.250456789Z', 1_700_000_000.25],
     ['2023-11-14T23:13:20+01:00', 1_700_000_000],
     ['2023-11-14T22:13:20.250+0000', 1_700_000_000.25],
     ['2023-11-14T22:13:20', null],
@@ -151,51 +152,43 @@ const RIGHT = HEADERS['webhook-signature'] ?? '';
 const WRONG_V1 = `v1=${'0'.repeat(64)}`;
 
 /** Several signatures in one header: one that is valid is enough, and other kinds are ignored. */
-const LISTS: ReadonlyArray<
-  readonly [SignedSource, header: string, verdict: string, lists: readonly string[]]
-> = [
-  [
-    ...(['standard', 'webhook-signature', 'valid'] as const),
-    [
+const LISTS = [
+  {
+    source: 'standard',
+    header: 'webhook-signature',
+    valid: [
       ...[`${WRONG} ${RIGHT}`, `${RIGHT} ${WRONG}`, ` ${RIGHT}  `, `v2,x ${RIGHT} rubbish`],
       `v1a,${'A'.repeat(86)}== ${RIGHT}`,
     ],
-  ],
-  ['standard', 'webhook-signature', 'wrong signature', [`${WRONG} ${WRONG}`]],
-  [
-    ...(['standard', 'webhook-signature', 'no signature'] as const),
-    [
+    wrong: [`${WRONG} ${WRONG}`],
+    none: [
       ...[RIGHT.replace('v1,', 'v1a,'), RIGHT.replace('v1,', 'v2,'), RIGHT.slice(3)],
       ...[RIGHT.slice(0, -1), `${RIGHT}=`, `${RIGHT},${RIGHT}`],
     ],
-  ],
-  [
-    ...(['stripe', 'stripe-signature', 'valid'] as const),
-    [
+  },
+  {
+    source: 'stripe',
+    header: 'stripe-signature',
+    valid: [
       ...[`t=1533204620,v1=${STRIPE_V1},v0=${STRIPE_V0}`, `t=1533204620, v1=${STRIPE_V1}`],
       ...[`t=1533204620,${WRONG_V1},v1=${STRIPE_V1}`, `t=1533204620,v1=${STRIPE_V1},${WRONG_V1}`],
     ],
-  ],
-  [
-    ...(['stripe', 'stripe-signature', 'wrong signature'] as const),
     // The first time counts.
-    [`t=1533204620,${WRONG_V1},${WRONG_V1}`, `t=1533204621,t=1533204620,v1=${STRIPE_V1}`],
-  ],
-  [
-    ...(['stripe', 'stripe-signature', 'no signature'] as const),
-    [
+    wrong: [`t=1533204620,${WRONG_V1},${WRONG_V1}`, `t=1533204621,t=1533204620,v1=${STRIPE_V1}`],
+    none: [
       ...[`t=1533204620,v0=${STRIPE_V1}`, `t=1533204620,v1=${STRIPE_V1.slice(2)}`, 't=1533204620'],
       ...[`t=1533204620,v1=${STRIPE_V1}00`, `v1=${STRIPE_V1}`, `t=1533204620 v1=${STRIPE_V1}`],
     ],
-  ],
-];
+  },
+] as const;
 
 test('one valid signature of several is enough, and one of another kind is never accepted', () => {
-  for (const [source, name, verdict, lists] of LISTS) {
-    for (const list of lists) {
-      const headers = { ...vector(source).headers, [name]: list };
-      assert.equal(verdictOf(source, { headers }), verdict, list);
-    }
+  for (const { source, header, valid, wrong, none } of LISTS) {
+    const verdict = (list: string) =>
+      verdictOf(source, { headers: { ...vector(source).headers, [header]: list } });
+    for (const list of valid) assert.equal(verdict(list), 'valid', list);
+    for (const list of wrong) assert.equal(verdict(list), 'wrong signature', list);
+    for (const list of none) assert.equal(verdict(list), 'no signature', list);
   }
 });
 

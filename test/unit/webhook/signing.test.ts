@@ -1,17 +1,18 @@
-/** Signing secrets at rest: only the WEBHOOK_SECRET that sealed them opens them. */
+/**
+ * Signing secrets at rest: only the WEBHOOK_SECRET that sealed them opens them. That no bit of an
+ * envelope may change: `test/unit/crypto/envelope.test.ts`.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { unsealServiceSecret, sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { everyBitFlipped } from '../../support/bits.ts';
 import { SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { plainPad, plainSeal } from '../vectors/plain-envelope.ts';
 
 const key = createSigningKey(WEBHOOK_SECRET);
 const SECRET = SIGNING_SECRETS.notion;
-const FIELDS = ['client_key', 'commitment', 'blob'] as const;
 
 test('a sealed secret is opened again, whatever characters it has', () => {
   for (const secret of [SECRET, 'ключ 🔑 \u0000', 'x'.repeat(4_000)])
@@ -31,18 +32,6 @@ test('a secret is stored as one to share without limits', () => {
   assert.equal(unsealServiceSecret([serverKey], row), SECRET);
 });
 
-test('no stored column shows the secret or its length, and each is new each time', () => {
-  const one = sealSecret(key, SECRET);
-  const other = sealSecret(key, SECRET);
-  assert.notEqual(one.id, other.id);
-  for (const field of FIELDS) {
-    assert.notDeepEqual(one[field], other[field]);
-    for (const form of ['utf8', 'base64', 'hex'] as const)
-      assert.ok(!one[field].includes(Buffer.from(SECRET).toString(form).slice(0, 20)));
-  }
-  assert.equal(sealSecret(key, 'x'.repeat(8)).blob.length, one.blob.length);
-});
-
 test('another WEBHOOK_SECRET, or the same as SERVER_SECRET, opens nothing', () => {
   const sealed = sealSecret(key, SECRET);
   const texts = [`${WEBHOOK_SECRET}x`, WEBHOOK_SECRET.slice(1), WEBHOOK_SECRET.toUpperCase(), ''];
@@ -54,22 +43,17 @@ test('another WEBHOOK_SECRET, or the same as SERVER_SECRET, opens nothing', () =
   }
 });
 
-test('a row that is altered in any bit, cut, or moved to another id is not opened', () => {
+test('a row that is cut, or made of two, is not opened', () => {
   const sealed = sealSecret(key, SECRET);
-  const other = sealSecret(key, 'another secret');
-  const altered = FIELDS.flatMap((field) =>
-    Array.from(everyBitFlipped(sealed[field]), ([, bytes]) => ({ ...sealed, [field]: bytes })),
-  );
-  const { client_key, blob, commitment, id } = other;
+  const { client_key, blob, commitment, id } = sealSecret(key, 'another secret');
+  assert.notEqual(sealed.id, id);
+  assert.notDeepEqual(sealed.client_key, client_key, 'each is new');
   for (const row of [
-    ...altered,
     ...[0, 31].map((end) => ({ ...sealed, client_key: sealed.client_key.subarray(0, end) })),
-    ...[0, 1, -1].map((end) => ({ ...sealed, blob: sealed.blob.subarray(0, end) })),
-    ...[
-      { ...sealed, id },
-      { ...sealed, client_key },
-      { ...sealed, blob },
-    ],
+    { ...sealed, blob: sealed.blob.subarray(0, -1) },
+    { ...sealed, id },
+    { ...sealed, client_key },
+    { ...sealed, blob },
     { ...sealed, blob, commitment },
   ])
     assert.equal(unsealServiceSecret([key], row), null);
