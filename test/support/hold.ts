@@ -2,9 +2,10 @@
  * Statements that wait until a test lets them go on. They wait for an advisory lock, and without
  * `lock_timeout`, which would end them soon.
  */
+import assert from 'node:assert/strict';
 import type { Sql } from 'postgres';
 import { connect } from '../../scripts/postgres.ts';
-import { untilSql } from './connections.ts';
+import { untilLocked, untilSql } from './connections.ts';
 import type { Owner } from './owner.ts';
 
 export type Hold = Awaited<ReturnType<typeof holdStatements>>;
@@ -39,4 +40,33 @@ export async function holdStatements(owner: Owner, url: string, number = 1) {
       await holder`select pg_advisory_unlock(${number})`;
     },
   };
+}
+
+/**
+ * Sends requests while a lock on a table blocks each write and no read.
+ * @param count so many of them must wait for it, and none be answered, before `end`
+ * @param end gets the connection that holds the lock
+ */
+export async function whileLocked<T>(
+  { url, sql }: Readonly<{ url: string; sql: Sql }>,
+  table: string,
+  count: number,
+  send: () => ReadonlyArray<Promise<T>>,
+  end: (blocker: Sql) => PromiseLike<unknown>,
+): Promise<T[]> {
+  const blocker = connect(url);
+  try {
+    await blocker`begin`;
+    await blocker.unsafe(`lock table ${table} in share mode`);
+    let isAnswered = false;
+    const pending = Promise.all(send()).finally(() => {
+      isAnswered = true;
+    });
+    await untilLocked(sql, count);
+    assert.equal(isAnswered, false);
+    await end(blocker);
+    return await pending;
+  } finally {
+    await blocker.end();
+  }
 }

@@ -13,7 +13,7 @@ const password = 'marked-password-text';
 const passphrase = 'the right passphrase';
 
 const one = { PASSWORD_HASHES: '1' };
-const { url, hashed, holdHashes, sql } = await launch(['identity', 'secrets'], one);
+const { url, holdHashes, sql } = await launch(['identity', 'secrets'], one);
 const { encrypt, keep, decrypt, receipt, list, options, remove } = secretsClient(url.secrets);
 
 async function hashes(): Promise<string> {
@@ -45,24 +45,6 @@ function assertOverloaded({ status, json, headers, text }: Answer): void {
 beforeEach(async () => {
   await sql`truncate secrets.secrets, secrets.throttles`;
   assert.doesNotMatch(await hashes(), /[1-9]/);
-});
-
-test('logins and passphrases take turns: a flood of either delays the other by its own number', async () => {
-  const { id, secret } = await keep(password, { passphrase });
-  const before = hashed().length;
-  const release = holdHashes();
-  const locks = [decrypt(id, secret, passphrase), ...send(29, lock)];
-  await untilWaiting(29);
-  const logins = send(5, logIn);
-  await untilWaiting(34);
-  release();
-  for (const { status } of await Promise.all(logins)) assert.equal(status, 401);
-  await Promise.all(locks);
-  const order = hashed().slice(before);
-  // The first one was running before.
-  const turns = Array.from({ length: 5 }, () => ['identity', 'secrets']).flat();
-  assert.deepEqual(order.slice(1, 11), turns);
-  assert.deepEqual(new Set(order.slice(11)), new Set(['secrets']));
 });
 
 test('encrypt: 503 with Retry-After while the hashing queue is full', async () => {

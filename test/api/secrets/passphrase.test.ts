@@ -36,55 +36,23 @@ const locked = (max_reads?: number) =>
   keep(TEXT, { passphrase: PASSPHRASE, ...(max_reads === undefined ? {} : { max_reads }) });
 type Kept = Awaited<ReturnType<typeof keep>>;
 
-test('a secret with a passphrase opens with key and passphrase', async () => {
+test('a secret opens with key and passphrase; a missing or wrong one is 403 and uses nothing up', async () => {
   const { status, json } = await encrypt({ password: TEXT, passphrase: PASSPHRASE, max_reads: 1 });
   assert.deepEqual([status, Object.keys(json)], [201, ['id', 'secret', 'expires_at']]);
-  assert.equal((await decrypt(json.id, json.secret, PASSPHRASE)).text, `{"password":"${TEXT}"}`);
-  assert.deepEqual(await summary(json.id), ['read', 1, 0]);
-  assert.equal((await decrypt(json.id, json.secret, PASSPHRASE)).status, 404);
-  const free = await keep(TEXT);
-  const ignored = await decrypt(free.id, free.secret, PASSPHRASE);
-  assert.equal(ignored.json.password, TEXT, 'one that is not needed is ignored');
-});
-
-test('a missing passphrase is 403, any number of times, and counts as no attempt', async () => {
-  const { id, secret } = await locked(1);
+  const { id, secret } = json;
   const before = await storedSecret(sql, id);
   for (let count = 0; count < 8; count += 1)
     assertRefused(await decrypt(id, secret), 'passphrase_needed');
   assert.deepEqual([await storedSecret(sql, id), await attempts()], [before, 0]);
-  assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
-});
-
-test('a wrong passphrase is 403, uses nothing up and counts as a failed read', async () => {
-  const { id, secret } = await locked(1);
-  const before = await storedSecret(sql, id);
   for (const passphrase of ['Marked passphrase', 'marked passphrase ', 'marked'])
     assertRefused(await decrypt(id, secret, passphrase), 'wrong_passphrase');
   assert.deepEqual(await storedSecret(sql, id), { ...before, failed_reads: '3' });
-  assert.deepEqual(await summary(id), ['stored', 0, 3]);
-  assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
-});
-
-test('passphrases are normalized (NFKC)', async () => {
-  for (const [made, typed] of [
-    ['caf\u00e9 au lait', 'cafe\u0301 au lait'],
-    ['ｓｅｓａｍｅ', 'sesame'],
-    ['open\u00a0con\ufb01dence', 'open confidence'],
-  ] as const) {
-    const { id, secret } = await keep(TEXT, { passphrase: made });
-    for (const passphrase of [typed, made])
-      assert.equal((await decrypt(id, secret, passphrase)).json.password, TEXT);
-  }
-});
-
-test('a passphrase of 4 to 1,024 characters is accepted and compared in full', async () => {
-  for (const passphrase of ['four', 'x'.repeat(1_024), '    ', 'two\nlines', '🔑🔑🔑']) {
-    const { id, secret } = await keep(TEXT, { passphrase });
-    const other = [...passphrase].slice(0, -1).join('') + (passphrase.endsWith('x') ? 'y' : 'x');
-    assertRefused(await decrypt(id, secret, other), 'wrong_passphrase');
-    assert.equal((await decrypt(id, secret, passphrase)).json.password, TEXT);
-  }
+  assert.equal((await decrypt(id, secret, PASSPHRASE)).text, `{"password":"${TEXT}"}`);
+  assert.deepEqual(await summary(id), ['read', 1, 3]);
+  assert.equal((await decrypt(id, secret, PASSPHRASE)).status, 404);
+  const free = await keep(TEXT);
+  const ignored = await decrypt(free.id, free.secret, PASSPHRASE);
+  assert.equal(ignored.json.password, TEXT, 'one that is not needed is ignored');
 });
 
 test('a wrong key does not disclose whether there is a passphrase', async () => {
@@ -107,17 +75,6 @@ test('a wrong key does not disclose whether there is a passphrase', async () => 
   }
   assert.equal(await attempts(), 0);
   assert.equal((await decrypt(kept.id, kept.secret, PASSPHRASE)).status, 200);
-});
-
-test('receipt and row length do not disclose a passphrase or the length of a short text', async () => {
-  const kept = await Promise.all(
-    [1, 16, 100].map((bytes) => keep('x'.repeat(bytes), { passphrase: PASSPHRASE })),
-  );
-  const membersOf = async ({ id }: Kept) => Object.keys((await receipt(id)).json).join();
-  const members = await Promise.all([await keep('x'), ...kept].map(membersOf));
-  const rows = await Promise.all(kept.map(({ id }) => storedSecret(sql, id)));
-  assert.equal(new Set(members).size, 1);
-  assert.equal(new Set(rows.map(({ blob }) => blob.length)).size, 1);
 });
 
 test('no passphrase, id or network is stored in another form, or logged', async () => {
@@ -180,30 +137,17 @@ function assertThrottled({ status, json, headers, text }: Answer, atMost: number
 const FIVE_THEN_NONE = [403, 403, 403, 403, 403, 429, 429];
 
 test('after 5 wrong passphrases from one network the correct one is 429, on every replica', async () => {
-  const address = newAddress();
+  const address = '2001:db8:1:2::1';
   const kept = await locked(1);
   assert.deepEqual(await wrongFrom(address, kept, 7), FIVE_THEN_NONE);
   const wrong = await openFrom(address, kept, WRONG);
-  const right = await openFrom(address, kept, PASSPHRASE);
+  const right = await openFrom('2001:db8:1:2:ffff::2', kept, PASSPHRASE);
   for (const answer of [wrong, right]) assertThrottled(answer, QUARTER);
   assert.equal(wrong.text, right.text);
   assert.deepEqual(await summary(kept.id), ['stored', 0, 5]);
   // Other secrets and other networks are not affected.
   assert.equal((await openFrom(address, await locked(), PASSPHRASE)).json.password, TEXT);
-  assert.equal((await openFrom(newAddress(), kept, PASSPHRASE)).json.password, TEXT);
-});
-
-test('a network is an IPv6 /64 or an IPv4 address, also if mapped to IPv6', async () => {
-  const kept = await locked();
-  const statuses: number[] = [];
-  for (const end of [':1', 'ffff::2', '0:0:0:3', 'a:b:c:d', ':', ':ffff'])
-    statuses.push((await openFrom(`2001:db8:1:2:${end}`, kept, WRONG)).status);
-  assert.deepEqual(statuses, FIVE_THEN_NONE.slice(0, 6));
-  for (const address of ['2001:db8:1:3::1', '2001:db8::1'])
-    assert.equal((await openFrom(address, kept, PASSPHRASE)).status, 200, address);
-  assert.deepEqual(await wrongFrom('192.0.2.7', kept, 3), [403, 403, 403]);
-  assert.deepEqual(await wrongFrom('::ffff:192.0.2.7', kept, 3), [403, 403, 429]);
-  assert.equal((await openFrom('192.0.2.8', kept, PASSPHRASE)).status, 200);
+  assert.equal((await openFrom('2001:db8:1:3::1', kept, PASSPHRASE)).json.password, TEXT);
 });
 
 test('after 30 wrong passphrases from many networks a secret is blocked for a day', async () => {
@@ -232,15 +176,6 @@ test('a request rejected by the daily limit takes no attempt of its network', as
   assert.deepEqual(await wrongFrom(late, kept, 6), FIVE_THEN_NONE.slice(0, 6));
 });
 
-test('concurrent wrong passphrases from 50 networks: 30 attempts', async () => {
-  const kept = await locked(1);
-  const answers = await Promise.all(
-    Array.from({ length: 50 }, (_, index) => openFrom(newAddress(), kept, WRONG, index)),
-  );
-  const statuses = answers.map(({ status }) => status).sort();
-  assert.deepEqual(statuses, [...Array(30).fill(403), ...Array(20).fill(429)]);
-});
-
 test('a correct passphrase gives its attempt back, and does not clear wrong ones', async () => {
   const address = newAddress();
   const kept = await locked();
@@ -255,33 +190,4 @@ test('concurrent correct passphrases do not use up each other’s attempts', asy
   const kept = await locked();
   const opened = Array.from({ length: 12 }, () => openFrom(address, kept, PASSPHRASE));
   for (const { status } of await Promise.all(opened)) assert.equal(status, 200);
-});
-
-test('mixed with correct passphrases, at most 5 wrong ones are tried', async () => {
-  const address = newAddress();
-  const kept = await locked();
-  const answers = await Promise.all(
-    Array.from({ length: 48 }, (_, index) =>
-      openFrom(address, kept, index % 3 ? WRONG : PASSPHRASE, index),
-    ),
-  );
-  for (const { status } of answers) assert.ok([200, 403, 429].includes(status), String(status));
-  const wrong = answers.filter(({ status }) => status === 403).length;
-  assert.ok(wrong <= 5);
-  // All other attempts were given back.
-  assert.deepEqual(await wrongFrom(address, kept, 6 - wrong), FIVE_THEN_NONE.slice(wrong, 6));
-});
-
-test('requests that compare no passphrase take no attempt', async () => {
-  const address = newAddress();
-  const kept = await locked(1);
-  assert.deepEqual(await wrongFrom(address, kept, 4), [403, 403, 403, 403]);
-  const { decrypt: open } = secretsClient(base, { 'x-forwarded-for': address });
-  for (let count = 0; count < 6; count += 1) {
-    assertRefused(await open(kept.id, wrongKey(), PASSPHRASE), 'not_found');
-    assertRefused(await open(kept.id, kept.secret), 'passphrase_needed');
-  }
-  assert.equal((await openFrom(address, kept, PASSPHRASE)).json.password, TEXT);
-  // A secret that has ended is not tried.
-  assert.deepEqual(await wrongFrom(address, kept, 6), Array(6).fill(404));
 });

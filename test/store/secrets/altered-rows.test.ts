@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { keepExpired } from '../../support/expired.ts';
 import { ask, launch } from '../../support/gatehouse.ts';
 import { onOneServer } from '../../support/one-server.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -76,16 +75,6 @@ for (const edit of [
     },
   );
 }
-
-test('altered row: a later or earlier expiry is detected', async () => {
-  const { id, secret } = await keepExpired(sql);
-  assert.equal(await codeOf(id, secret), 'not_found');
-  const short = await keep(TEXT, { expires_in: 60 });
-  await sql`update secrets.secrets set expires_at = now() + interval '1 day' where id = ${id}`;
-  await sql`update secrets.secrets set expires_at = now() - interval '1 s' where id = ${short.id}`;
-  for (const one of [{ id, secret }, short])
-    assert.equal(await codeOf(one.id, one.secret), 'secret_damaged');
-});
 
 test('altered row: a row moved to another id opens with no key', onOneServer, async () => {
   const one = await keep(TEXT);

@@ -48,23 +48,6 @@ test('each statement takes 400 ms of 2 s: 503, and a one-time secret is unread',
   assert.deepEqual([again.json.password, again.json.reads_left], ['a', 0]);
 });
 
-test('five readers of a slow database: each read has its text', async (t) => {
-  const pass = stopClock(t);
-  const { proxy, base, keep, rowOf } = await startBehindProxy(t);
-  const { id, secret } = await keep('a', { max_reads: 5 });
-  proxy.onReply(() => pass(0.3));
-  const answers = await Promise.all(
-    Array.from({ length: 5 }, () => ask('POST', `${base}/s/${id}`, { body: { secret } })),
-  );
-  const statuses = answers.map(({ status }) => status);
-  assert.ok(
-    statuses.every((status) => status === 200 || status === 503),
-    String(statuses),
-  );
-  const { reads } = await rowOf(id);
-  assert.equal(reads, statuses.filter((status) => status === 200).length);
-});
-
 /** Sends a request, and disconnects while the database works on its first statement. */
 async function openAndLeave(t: TestContext, sql: Sql, base: string, id: string, body: object) {
   const accepted = serverSockets(t);

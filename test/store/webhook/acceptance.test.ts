@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after } from 'node:test';
-import { connect } from '../../../scripts/postgres.ts';
-import { openConnections, untilLocked, untilSql } from '../../support/connections.ts';
+import { openConnections, untilSql } from '../../support/connections.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { createWaits, holdStatements } from '../../support/hold.ts';
+import { createWaits, holdStatements, whileLocked } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { seeded } from '../../support/random.ts';
 import { addToken, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
@@ -210,43 +209,22 @@ function isUnavailable({ status, json, headers, text }: Answer): void {
   assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
 }
 
-/** Inserts of events wait, but no read, until so many do. */
-async function whileHeld(count: number, requests: () => Array<Promise<Answer>>, end: Release) {
-  const blocker = connect(databaseUrl);
-  await blocker`begin`;
-  await blocker`lock table webhook.events in share mode`;
-  let isAnswered = false;
-  const pending = Promise.all(requests()).finally(() => {
-    isAnswered = true;
-  });
-  await untilLocked(sql, count);
-  assert.equal(isAnswered, false);
-  await end(blocker);
-  return pending.finally(() => blocker.end());
-}
-type Release = (blocker: ReturnType<typeof connect>) => PromiseLike<unknown>;
-
 test('200 is sent only after the commit, and one of many copies in flight is accepted', async () => {
   const id = randomUUID();
   const send = () => Array.from({ length: 40 }, (_, turn) => post(turn, id));
-  const answers = await whileHeld(2, send, (blocker) => blocker`commit`);
+  const database = { url: databaseUrl, sql };
+  const answers = await whileLocked(
+    database,
+    'webhook.events',
+    2,
+    send,
+    (blocker) => blocker`commit`,
+  );
   const stored = await sql`select id from webhook.events where delivery_id = ${id}`;
   assert.equal(stored.length, 1);
   const told = answers.map(({ status, json }) => [status, json.id, json.status]).sort();
   const expected = (status: string) => [200, stored[0]?.id, status];
   assert.deepEqual(told, [expected('accepted'), ...Array(39).fill(expected('duplicate'))]);
-});
-
-test('an event that could not be stored is answered 503 and accepted when repeated', async () => {
-  const id = randomUUID();
-  const before = await countEvents();
-  const kill = () => sql`
-    select pg_terminate_backend(pid) from pg_stat_activity
-    where wait_event_type = 'Lock' and datname = current_database()`;
-  const [answer = assert.fail()] = await whileHeld(1, () => [post(0, id)], kill);
-  isUnavailable(answer);
-  assert.equal(await countEvents(), before);
-  assert.equal((await postAgain(id)).json.status, 'accepted');
 });
 
 test('without the database every delivery is answered 503 with Retry-After, whatever its token', async () => {
