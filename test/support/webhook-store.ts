@@ -163,6 +163,35 @@ function startReplica(
   return { ...worker, stop, looks: () => looks };
 }
 
+/**
+ * Stores due events of senders, the first ones first, each in a page of its own if it is ordered.
+ * @returns their ids
+ */
+export async function fillQueue(
+  sql: Sql,
+  tokens: readonly string[],
+  count: number,
+  { isOrdered = false, minutesAgo = 60 } = {},
+): Promise<string[]> {
+  const rows = await sql<Array<{ id: string }>>`
+    with event as (
+      insert into webhook.events (id, token_id, event, body)
+      select gen_random_uuid(), t.id, n::text, ''
+      from webhook.tokens t, generate_series(1, ${count}::int4) n
+      where t.id in ${sql(tokens)}
+      returning id, token_id, case when ${isOrdered} then id::text end as order_key,
+        now() - ${minutesAgo} * interval '1 minute' + event::int4 * interval '1 ms' as due_at
+    ), page as (
+      insert into webhook.pages (order_key, token_id, due_at)
+      select order_key, token_id, due_at from event where ${isOrdered}
+    ), work as (
+      insert into webhook.work (event_id, token_id, received_at, due_at, order_key, seq)
+      select id, token_id, now(), due_at, order_key, case when ${isOrdered} then 1 end from event
+    )
+    select id from event`;
+  return rows.map(({ id }) => id);
+}
+
 /** What the database has about an event. */
 export async function stateOf(sql: Sql, id: string) {
   const [row] = await sql<[{ status: string; attempts: number; errors: string[] }]>`

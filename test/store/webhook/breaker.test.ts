@@ -20,7 +20,7 @@ import { COMMON } from '../../../src/webhook/store/queue.ts';
 import { stopClock } from '../../support/clock.ts';
 import { untilSql } from '../../support/connections.ts';
 import { latch, test, until } from '../../support/until.ts';
-import { FAILED, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
+import { FAILED, fillQueue, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database, fresh } = queue;
@@ -119,42 +119,29 @@ test('a probe takes what has not failed yet, of each sender in turn, also of a p
   assert.deepEqual(await probe(), [], 'not while delivery is paused');
 });
 
-/** Stores events of `token` at once, older ones first. @returns their ids */
-async function putMany(token: TestToken, count: number, hasPages: boolean): Promise<string[]> {
-  const rows = await sql<Array<{ id: string }>>`
-    with event as (
-      insert into webhook.events (id, token_id, event, body, received_at)
-      select gen_random_uuid(), ${token.id}, 'many', '', clock_timestamp()
-      from generate_series(1, ${count}::int4) n
-      returning id, token_id, received_at, case when ${hasPages} then id::text end as order_key
-    ), page as (
-      insert into webhook.pages (order_key, token_id)
-      select order_key, token_id from event where ${hasPages}
-    ), work as (
-      insert into webhook.work (event_id, token_id, received_at, due_at, order_key, seq)
-      select id, token_id, received_at, received_at, order_key, 1 from event
-    )
-    select id from event`;
-  return rows.map(({ id }) => id);
-}
-
-for (const [what, hasPages] of [
-  ['events', false],
-  ['heads of pages', true],
-] as const)
-  test(`${what} of one sender, however many, hide no event of another`, async () => {
-    await fresh(0);
-    for (const token of [queue.token, other]) await putMany(token, 150, hasPages);
-    const [good = ''] = await putMany(third, 1, hasPages);
-    for (const token of [queue.token, other]) await putMany(token, 150, hasPages);
+test('events of one sender, however many, with pages or without, hide no event of another', async () => {
+  for (const isOrdered of [false, true]) {
+    /** Events of the third sender, between those of others. @returns their ids */
+    const between = async (others: readonly TestToken[], count: number) => {
+      await fresh(0);
+      const fill = (tokens: readonly TestToken[], number: number, minutesAgo: number) =>
+        fillQueue(
+          sql,
+          tokens.map(({ id }) => id),
+          number,
+          { isOrdered, minutesAgo },
+        );
+      await fill(others, 150, 60);
+      const ids = await fill([third], count, 50);
+      await fill(others, 150, 40);
+      return ids;
+    };
+    const [good = ''] = await between([queue.token, other], 1);
     assert.ok((await probe(3)).includes(good), 'one event of each sender');
-
-    await fresh(0);
-    await putMany(queue.token, 150, hasPages);
-    const others = await putMany(third, 2, hasPages);
-    await putMany(queue.token, 150, hasPages);
-    assert.deepEqual((await probe(10, queue.token.id)).sort(), others.sort());
-  });
+    const both = await between([queue.token], 2);
+    assert.deepEqual((await probe(10, queue.token.id)).sort(), both.sort());
+  }
+});
 
 test('the failing events of one sender do not stop the events of another', async () => {
   const bad = await fresh(30);

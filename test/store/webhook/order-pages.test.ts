@@ -15,14 +15,8 @@ import {
 } from '../../../src/webhook/store/work.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createWaits, holdStatements } from '../../support/hold.ts';
-import { latch, someTurns, test, until } from '../../support/until.ts';
-import {
-  FAILED,
-  newEvent,
-  openWorkQueue,
-  type WorkQueue,
-  store,
-} from '../../support/webhook-store.ts';
+import { someTurns, test } from '../../support/until.ts';
+import { newEvent, openWorkQueue, type WorkQueue, store } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, database, claim, clear, endLeases } = queue;
@@ -30,128 +24,21 @@ const names = (events: readonly LeasedEvent[]) => events.map(({ event }) => even
 const countPages = async () =>
   (await sql`select from webhook.pages join webhook.page_tails using (order_key)`).length;
 
-/** A further replica that stores events. */
-function createReplica({ databaseUrl, token }: WorkQueue) {
-  const replica = openConnections({ after }, databaseUrl, 'webhook');
-  return (event: string, page: string) =>
-    store(replica, newEvent(token, { event, order_key: page }));
-}
-
-/** Runs a statement before the commit of each event whose name matches. */
-const delayCommits = ({ sql }: WorkQueue, pattern: string, statement: string) =>
-  sql.unsafe(`
-    create function delay() returns trigger language plpgsql as
-      $$ begin ${statement}; return null; end $$;
+/** Keeps the commit of events named `late` from happening. */
+async function holdCommits(t: TestContext, { sql, databaseUrl }: WorkQueue) {
+  await createWaits(sql);
+  await sql`
     create constraint trigger delay after insert on webhook.events
     deferrable initially deferred
-    for each row when (new.event like '${pattern}') execute function delay()`);
-
-/** Keeps the commit of events named `late` from happening. */
-async function holdCommits(t: TestContext, own: WorkQueue) {
-  await createWaits(own.sql);
-  await delayCommits(own, 'late', 'perform wait_for(1)');
-  const isLocked = async () =>
-    (
-      await own.sql`
-        select from pg_stat_activity
-        where datname = current_database() and wait_event = 'transactionid'`
-    ).length > 0;
-  return { ...(await holdStatements(t, own.databaseUrl)), isLocked };
+    for each row when (new.event = 'late') execute function wait_in_trigger(1)`;
+  const isLocked = async () => {
+    const waiting = await sql`
+      select from pg_stat_activity
+      where datname = current_database() and wait_event = 'transactionid'`;
+    return waiting.length > 0;
+  };
+  return { ...(await holdStatements(t, databaseUrl)), isLocked };
 }
-
-test('an event that commits late is never delivered at once with another of its page', async (t) => {
-  const own = await openWorkQueue(t);
-  const gate = await holdCommits(t, own);
-  const finish = latch();
-  const begun: string[] = [];
-  const active = new Set<string>();
-  let overlaps = 0;
-  const worker = own.startWorker(async ({ event }) => {
-    begun.push(event);
-    overlaps += active.size;
-    active.add(event);
-    await finish.opened;
-    active.delete(event);
-    return null;
-  });
-  const late = createReplica(own)('late', 'page');
-  await gate.met();
-  let isStored = false;
-  const next = createReplica(own)('next', 'page').then(() => {
-    isStored = true;
-  });
-  await untilSql(
-    async () => isStored || gate.isLocked(),
-    'the second is stored, or waits for the first',
-  );
-  worker.notify();
-  if (isStored) await until(() => begun.length > 0, 'its delivery begins');
-  await gate.release();
-  await Promise.all([late, next]);
-  worker.notify();
-  await until(() => begun.length > 0, 'a delivery begins');
-  // Both are stored, so a claim that took the other one, too, would find it.
-  assert.equal((await own.claim()).length, 0);
-  finish.open();
-  await own.nothingWaits();
-  assert.deepEqual([overlaps, begun], [0, ['late', 'next']]);
-  await worker.stop();
-});
-
-test('events of three replicas with slow commits are delivered in their order by two workers', async (t) => {
-  const own = await openWorkQueue(t);
-  await delayCommits(own, '%', 'perform from generate_series(0, (random() * 1e5)::integer)');
-  const PAGES = ['p', 'q', 'r'];
-  /** A clock of this process. */
-  let time = 0;
-  const tick = () => {
-    time += 1;
-    return time;
-  };
-  const sent = new Map<string, { from: number; to: number }>();
-  const begun = new Map<string, number>();
-  const active = new Map<string, number>();
-  let overlaps = 0;
-  const deliver = async ({ event, attempt }: LeasedEvent) => {
-    const page = event.slice(0, 1);
-    active.set(page, (active.get(page) ?? 0) + 1);
-    if (active.get(page) !== 1) overlaps += 1;
-    if (!begun.has(event)) begun.set(event, tick());
-    await someTurns();
-    active.set(page, (active.get(page) ?? 0) - 1);
-    const isDead = event.startsWith('q') && event.endsWith('7');
-    return isDead || (attempt === 1 && event.endsWith('5')) ? FAILED : null;
-  };
-  const workers = [1, 2].map(() => own.startWorker(deliver, { concurrency: 4 }));
-  await Promise.all(
-    [1, 2, 3].map(async (number) => {
-      const store = createReplica(own);
-      const send = async (page: string, index: number) => {
-        const event = `${page} ${number} ${index}`;
-        const span = { from: tick(), to: Infinity };
-        sent.set(event, span);
-        await store(event, page);
-        span.to = tick();
-        for (const { notify } of workers) notify();
-      };
-      for (let index = 0; index < 10; index += 1)
-        await Promise.all(PAGES.map((page) => send(page, index)));
-    }),
-  );
-  await own.nothingWaits();
-  await Promise.all(workers.map((worker) => worker.stop()));
-  const dead = await own.sql`select from webhook.outcomes where status = 'dead'`;
-  assert.deepEqual([overlaps, begun.size, dead.length], [0, 90, 3]);
-  for (const page of PAGES) {
-    const order = [...begun.keys()]
-      .filter((event) => event.startsWith(page))
-      .map((event) => ({ event, ...sent.get(event) }));
-    for (const [index, { event, from = 0 }] of order.entries()) {
-      const overtaken = order.slice(index + 1).find(({ to = 0 }) => to < from);
-      assert.equal(overtaken, undefined, `${event} overtook ${overtaken?.event}`);
-    }
-  }
-});
 
 test('one event of a page is leased at a time, by its lease, its retry and its end', async () => {
   await clear();
@@ -212,37 +99,17 @@ test('delivery of a page continues after a deletion by hand, and idle pages are 
   assert.deepEqual(names(await claim()), ['a5']);
 });
 
-test('events are stored while idle pages are removed, and each is delivered', async () => {
-  await clear();
-  const removing = { goesOn: true };
-  const delivered: string[] = [];
-  const worker = queue.startWorker(async ({ event }) => {
-    delivered.push(event);
-    return null;
-  });
-  const removed = (async () => {
-    while (removing.goesOn) await removeIdlePages(database, 10);
-  })();
-  const store = createReplica(queue);
-  const events = Array.from({ length: 200 }, (_, number) => String(number));
-  for (const event of events) {
-    await store(event, 'page');
-    worker.notify();
-    if (Number(event) % 3 === 0) await someTurns();
-  }
-  await queue.nothingWaits();
-  removing.goesOn = false;
-  await removed;
-  assert.deepEqual(delivered, events);
-  await worker.stop();
-  assert.equal(await countPages(), 0);
-});
-
-test('while events of a page are being stored, deliveries continue, and the page is not removed', async (t) => {
+test('an event that commits late delays those behind it, and the page is not removed meanwhile', async (t) => {
   const own = await openWorkQueue(t);
   const gate = await holdCommits(t, own);
   for (const event of ['first', 'second']) await own.put({ event, order_key: 'page' });
-  const late = createReplica(own)('late', 'page');
+  /** Of a replica of its own. */
+  const storing = () => {
+    const replica = openConnections(t, own.databaseUrl, 'webhook');
+    return (event: string, order_key: string) =>
+      store(replica, newEvent(own.token, { event, order_key }));
+  };
+  const late = storing()('late', 'page');
   await gate.met();
   for (const event of ['first', 'second']) {
     const events = await own.claim();
@@ -251,15 +118,32 @@ test('while events of a page are being stored, deliveries continue, and the page
   }
   assert.equal((await own.claim()).length, 0);
   assert.equal(await removeIdlePages(own.database, 10), 0, 'its tail is locked');
-  // Those that wait for the commit of another replica are then stored together.
-  const store = createReplica(own);
-  const others = Array.from({ length: 40 }, (_, number) => store(`next ${number}`, 'page'));
+  const storeNext = storing();
+  const numbers = Array.from({ length: 40 }, (_, number) => number);
+  const others = numbers.flatMap((number) =>
+    ['page', 'side page'].map((page) => storeNext(`${page} ${number}`, page)),
+  );
   await untilSql(gate.isLocked, 'the others wait for it');
-  await store('other', 'another page');
+  await storeNext('other', 'another page');
   await gate.release();
   await Promise.all([late, ...others]);
-  assert.deepEqual(names(await own.claim()), ['late', 'other']);
+  assert.deepEqual(names(await own.claim()), ['late', 'other', 'side page 0']);
   const statements = await own.sql`
-    select distinct xmin::text from webhook.events where event like 'next%'`;
+    select distinct xmin::text from webhook.events where event like 'page %'`;
   assert.ok(statements.length <= 4, `${statements.length} statements`);
+  await own.endLeases();
+  const delivered: string[] = [];
+  const worker = own.startWorker(async ({ event }) => {
+    delivered.push(event);
+    await someTurns();
+    return null;
+  });
+  await own.nothingWaits();
+  await worker.stop();
+  for (const page of ['page', 'side page']) {
+    const ofPage = delivered.filter((event) => event.startsWith(`${page} `));
+    const expected = numbers.map((number) => `${page} ${number}`);
+    assert.deepEqual(ofPage, expected, 'in the order of their arrival');
+  }
+  assert.ok(delivered.indexOf('late') < delivered.indexOf('page 0'));
 });

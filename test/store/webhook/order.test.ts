@@ -1,8 +1,8 @@
-/** Which events a service delivers and in which order by default, when it tries again, and why. */
+/** Which events a service delivers and in which order by default, and when it tries again. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isSelected } from '../../../src/webhook/event-names.ts';
-import { delayOf, errorLine } from '../../../src/webhook/worker.ts';
+import { delayOf } from '../../../src/webhook/worker.ts';
 import { untilSql } from '../../support/connections.ts';
 import { launch } from '../../support/gatehouse.ts';
 import { startRecorder } from '../../support/recorder.ts';
@@ -26,24 +26,13 @@ test('WEBHOOK_EVENTS selects what is delivered; without WEBHOOK_ORDER, no event 
   assert.deepEqual(await stateOf(sql, skipped), { status: 'skipped', attempts: 0, errors: [] });
 });
 
-test('a pattern matches whole names, only * is special, and no pattern selects all', () => {
-  const SPECIAL = ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c'];
-  const cases: ReadonlyArray<readonly [patterns: string[], selected: string[], left: string[]]> = [
-    [[], ['', 'anything'], []],
-    [['*'], ['', 'a\nb'], []],
-    [['page.updated'], ['page.updated'], ['page.updated2', 'pageXupdated', 'PAGE.UPDATED']],
-    [
-      ['a', 'b*'],
-      ['a', 'b', 'bc'],
-      ['c', 'ab'],
-    ],
-    [SPECIAL, SPECIAL, ['a', 'b', 'aa', '5', '']],
-  ];
-  for (const [patterns, selected, left] of cases) {
-    const about = patterns.join();
-    for (const name of selected) assert.equal(isSelected(patterns, name), true, `${about} ${name}`);
-    for (const name of left) assert.equal(isSelected(patterns, name), false, `${about} ${name}`);
-  }
+test('only * is special in a pattern, which matches whole names, and no pattern selects all', () => {
+  const SPECIAL = ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c', 'page.updated'];
+  for (const name of SPECIAL) assert.equal(isSelected(SPECIAL, name), true, name);
+  for (const name of ['a', 'b', 'aa', '5', '', 'pageXupdated', 'PAGE.UPDATED'])
+    assert.equal(isSelected(SPECIAL, name), false, name);
+  for (const name of ['', 'anything', 'a\nb'])
+    assert.deepEqual([isSelected([], name), isSelected(['*'], name)], [true, true], name);
 });
 
 /** Every text of these letters, up to a length. */
@@ -81,10 +70,4 @@ test('a delay is within 20 % of its pause, at least Retry-After, which counts up
   const drawn = Array.from({ length: 1_000 }, () => delayOf(10, null));
   const [least, most] = drawn.sort((one, other) => one - other).filter((_, n) => n % 999 === 0);
   assert.ok(least && most && least >= 8 && least < 8.5 && most > 11.5 && most <= 12);
-});
-
-test('an error is one line of at most 1,000 characters without control characters', () => {
-  const text = ' a\r\n\tb\u0000c\u001b[31m\u202ed\u2028e\ufefff\u0085 ';
-  assert.equal(errorLine(text), 'a b c [31m d e f');
-  assert.equal(errorLine('x'.repeat(2_000)).length, 1_000);
 });

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after } from 'node:test';
 import { claimWork } from '../../../src/webhook/store/work.ts';
 import { test } from '../../support/until.ts';
-import { openWorkQueue } from '../../support/webhook-store.ts';
+import { fillQueue, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
 const { sql, clear } = queue;
@@ -12,20 +12,8 @@ const BACKLOG = 600;
 
 type Sender = Readonly<{ id: string }>;
 
-/** Stores due events, the first ones first, each in a page of its own if it is ordered. */
-const fill = ({ id }: Sender, count: number, isOrdered = false) => sql`
-  with event as (
-    insert into webhook.events (id, token_id, event, body)
-    select gen_random_uuid(), ${id}, n::text, ''
-    from generate_series(1, ${count}::int4) n
-    returning id, token_id, event, case when ${isOrdered} then id::text end as order_key,
-      now() - interval '1 hour' + event::int4 * interval '1 ms' as due_at
-  ), page as (
-    insert into webhook.pages (order_key, token_id, due_at)
-    select order_key, token_id, due_at from event where ${isOrdered}
-  )
-  insert into webhook.work (event_id, token_id, received_at, due_at, order_key, seq)
-  select id, token_id, now(), due_at, order_key, case when ${isOrdered} then 1 end from event`;
+const fill = ({ id }: Sender, count: number, isOrdered = false) =>
+  fillQueue(sql, [id], count, { isOrdered });
 
 /** New senders, without events of others. */
 async function senders(count: number) {
