@@ -166,39 +166,33 @@ test('of two signing secrets that are set at once, one replaces the other', asyn
   assert.deepEqual([rows.length, lasting.length], [3, 1]);
 });
 
-for (const [which, WRONG] of [
-  ['missing', undefined],
-  ['another one', `${WEBHOOK_SECRET}-other`],
-] as const) {
-  test(`with WEBHOOK_SECRET ${which}, signed requests get 503, and the log says so`, async (t) => {
-    const { token } = await notionOf(NOTION);
-    const other = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET: WRONG });
-    const errors = () =>
-      other
-        .log()
-        .filter(({ message }) => /^WEBHOOK_SECRET is missing or wrong/.test(String(message)));
-    const [atStart, ...more] = errors();
-    assert.deepEqual([atStart?.level, atStart?.key_id, more.length], ['error', key.id, 0]);
-    assert.ok(Number(atStart?.secrets) > 0);
-    const to = `${other.url.webhook}/webhook`;
-    const ping = { 'x-github-event': 'ping' };
-    const handed = { verification_token: 'secret_y' };
-    await storesNothing(async () => {
-      for (const answer of [
-        await send('stripe', stripe.token, { id: 'evt_1', type: 'x' }, undefined, {}, to),
-        await send('notion', token, { id: 'an id', type: 'x' }, NOTION, {}, to),
-        await send('github', github.token, {}, undefined, ping, to),
-        ...(WRONG ? [] : [await send('notion', token, handed, null, {}, to)]),
-      ]) {
-        assert.equal(outcomeOf(answer), '503 key_unknown');
-        assert.match(answer.json.error.message, /Nothing was stored/);
-      }
-      const unsigned = await send('stripe', stripe.token, { id: 'evt_1' }, null, {}, to);
-      assert.equal(outcomeOf(unsigned), REFUSED, 'a mistake of the sender');
-    });
-    assert.ok(errors().length >= 4);
+test('without WEBHOOK_SECRET, signed requests get 503, and the log says so', async (t) => {
+  const { token } = await notionOf(NOTION);
+  const other = await startGatehouse(t, ['webhook'], databaseUrl);
+  const errors = () =>
+    other
+      .log()
+      .filter(({ message }) => /^WEBHOOK_SECRET is missing or wrong/.test(String(message)));
+  const [atStart, ...more] = errors();
+  assert.deepEqual([atStart?.level, atStart?.key_id, more.length], ['error', key.id, 0]);
+  assert.ok(Number(atStart?.secrets) > 0);
+  const to = `${other.url.webhook}/webhook`;
+  const handed = { verification_token: 'secret_y' };
+  await storesNothing(async () => {
+    for (const answer of [
+      await send('stripe', stripe.token, { id: 'evt_1', type: 'x' }, undefined, {}, to),
+      await send('notion', token, { id: 'an id', type: 'x' }, NOTION, {}, to),
+      await send('github', github.token, {}, undefined, { 'x-github-event': 'ping' }, to),
+      await send('notion', token, handed, null, {}, to),
+    ]) {
+      assert.equal(outcomeOf(answer), '503 key_unknown');
+      assert.match(answer.json.error.message, /Nothing was stored/);
+    }
+    const unsigned = await send('stripe', stripe.token, { id: 'evt_1' }, null, {}, to);
+    assert.equal(outcomeOf(unsigned), REFUSED, 'a mistake of the sender');
   });
-}
+  assert.ok(errors().length >= 4);
+});
 
 test('the start does not mention secrets that have expired or belong to a revoked token', async (t) => {
   const before = `${WEBHOOK_SECRET}-of-before`;

@@ -188,3 +188,52 @@ test('a list looks at a limited number of events, and its Link continues after t
   }
   await clear();
 });
+
+async function redeliver(id: string) {
+  const { status, json } = await post(`/events/${id}/redeliver`);
+  assert.deepEqual([status, json], [200, { id, status: 'waiting' }]);
+}
+/** The run and the error of each attempt. */
+const attemptsOf = async (id: string): Promise<unknown[][]> =>
+  (await details(id)).attempts.map((one: Record<string, unknown>) => [one.run, one.error]);
+
+test('an event that has ended is redelivered from its first attempt, with its failures', async () => {
+  target.answer(WORKS);
+  for (const [status, run] of [
+    ['stored', 1],
+    ['done', 2],
+    ['dead', 2],
+    ['skipped', 1],
+  ] as const) {
+    const attempts = status === 'dead' ? 12 : 0;
+    const id = await put({ status, attempts, errors: ['as before'] });
+    await redeliver(id);
+    await untilSql(async () => {
+      const rows = await sql`select from webhook.outcomes
+        where event_id = ${id} and status = 'done' and attempts = 1`;
+      return rows.length === 1;
+    }, 'it is done, at the first attempt');
+    const expected = [
+      [1, 'as before'],
+      [run, null],
+    ];
+    assert.deepEqual(await attemptsOf(id), expected, status);
+  }
+});
+
+test('redelivering a waiting event keeps its attempts and its lease', async () => {
+  const id = await put({ status: 'waiting', attempts: 5 });
+  await sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;
+  const row = async () =>
+    (await sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
+  const before = await row();
+  await redeliver(id);
+  assert.equal(await row(), before);
+});
+
+test('concurrent redeliveries of one event all succeed', async () => {
+  const id = await put({ status: 'dead', attempts: 3 });
+  await Promise.all(Array.from({ length: 20 }, () => redeliver(id)));
+  await untilSql(async () => (await details(id)).event.status === 'done', 'the event is done');
+  assert.equal((await sql`select from webhook.work where event_id = ${id}`).length, 0);
+});

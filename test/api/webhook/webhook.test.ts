@@ -77,28 +77,15 @@ const BODIES: Readonly<Record<string, string>> = {
     '{"event":"x","data":{"page_id":"p","more":{"a":1,"a":2}}}',
   'text beyond ASCII': '{"event":"événement 🎉","data":{"page_id":""},"e\u0301":"\u2028"}',
 };
-for (const [what, body] of Object.entries(BODIES)) {
-  test(`a body is stored byte for byte: ${what}`, async () => {
+
+test('a body is stored byte for byte', async () => {
+  for (const [what, body] of Object.entries(BODIES)) {
     const row = await stored((await post(body)).json.id);
-    assert.deepEqual([String(row.body), row.event], [body, JSON.parse(body).event]);
-  });
-}
+    assert.deepEqual([String(row.body), row.event], [body, JSON.parse(body).event], what);
+  }
+});
 
 for (const name of ['webhook-id', 'Idempotency-Key']) {
-  test(`a delivery with the same ${name} is answered 200 with the first id and "duplicate"`, async () => {
-    const key = randomUUID();
-    const { json } = await post(EVENT, { [name]: key });
-    assert.equal(json.status, 'accepted');
-    assert.equal((await stored(json.id)).delivery_id, key);
-    const added = await storedBy(async () => {
-      const again = await post(EVENT, { [name]: key });
-      assert.deepEqual([again.status, again.json], [200, { id: json.id, status: 'duplicate' }]);
-    });
-    assert.equal(added, 0);
-    const elsewhere = await post(EVENT, { [name]: key }, other.token);
-    assert.equal(elsewhere.json.status, 'accepted', 'of another token it is another event');
-  });
-
   test(`${name} has 1 to 255 visible ASCII characters`, async () => {
     for (const value of ['!', 'x'.repeat(255), '"a,b;c~'])
       assert.equal((await post(EVENT, { [name]: value })).status, 200, value);
@@ -110,17 +97,17 @@ for (const name of ['webhook-id', 'Idempotency-Key']) {
   });
 }
 
-test('webhook-id takes precedence over Idempotency-Key', async () => {
+test('webhook-id takes precedence over Idempotency-Key, and either finds a repetition', async () => {
   const one = randomUUID();
   const two = randomUUID();
   const { json } = await post(EVENT, { 'webhook-id': one, 'idempotency-key': two });
+  assert.equal((await stored(json.id)).delivery_id, one);
   const again = await post(EVENT, { 'webhook-id': one, 'idempotency-key': randomUUID() });
-  assert.deepEqual(again.json, { id: json.id, status: 'duplicate' });
-  assert.equal((await post(EVENT, { 'idempotency-key': two })).json.status, 'accepted');
-});
-
-test('without a delivery id every delivery is a new event', async () => {
-  assert.equal(await storedBy(() => Promise.all([post(EVENT), post(EVENT)])), 2);
+  assert.deepEqual([again.status, again.json], [200, { id: json.id, status: 'duplicate' }]);
+  const other = await post(EVENT, { 'idempotency-key': two });
+  assert.equal(other.json.status, 'accepted');
+  const repeated = await post(EVENT, { 'idempotency-key': two });
+  assert.deepEqual(repeated.json, { id: other.json.id, status: 'duplicate' });
 });
 
 test('a delivery id in two headers of one name is rejected', async () => {
