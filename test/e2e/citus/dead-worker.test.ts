@@ -1,10 +1,10 @@
 /** A worker is away: its secrets cannot be used, all others can, and nothing is used up. */
 import assert from 'node:assert/strict';
 import { type TestContext } from 'node:test';
+import { untilSql } from '../../support/connections.ts';
 import { ask, startGatehouse, type Answer } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { test } from '../../support/until.ts';
-import { until } from '../ha/cluster.ts';
 import { portsOf, startDistributed } from './cluster.ts';
 
 const NAME = 'gatehouse';
@@ -69,9 +69,9 @@ test('without the coordinator the service is not ready', async (t) => {
   assertUnavailable(await client.encrypt({ password: 'text' }));
   assert.equal((await ask('GET', `${base}/readyz`)).status, 503);
   await citus.coordinator.start();
-  await until(
-    'the service is ready again',
+  await untilSql(
     async () => (await ask('GET', `${base}/readyz`)).status === 200,
+    'the service is ready again',
   );
   assert.equal((await client.encrypt({ password: 'text' })).status, 201);
 });

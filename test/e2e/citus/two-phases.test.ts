@@ -3,11 +3,10 @@ import assert from 'node:assert/strict';
 import { type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
-import { changeSettings, openConnections } from '../../support/connections.ts';
+import { changeSettings, openConnections, untilSql } from '../../support/connections.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { test } from '../../support/until.ts';
-import { until } from '../ha/cluster.ts';
 import { portsOf, preparedOn, startDistributed } from './cluster.ts';
 
 const NAME = 'gatehouse';
@@ -60,7 +59,7 @@ for (const [when, isCommitted, what] of [
     const reads = rows.map((row) => useUpRead(database, { ...row, ...given }));
     const outcomes = Promise.allSettled(reads);
     const areBoth = async () => (await preparedOn(citus, NAME)).every((count) => count === 1);
-    await until('both workers have prepared the commit', areBoth);
+    await untilSql(areBoth, 'both workers have prepared the commit');
     // Effective with the next start, or with a reload.
     await withConnection(administrator, (sql) => sql.unsafe(RELEASE));
     await coordinator.kill();
@@ -69,7 +68,7 @@ for (const [when, isCommitted, what] of [
 
     await coordinator.start();
     const isResolved = async () => (await preparedOn(citus, NAME)).every((count) => count === 0);
-    await until('no commit is in doubt', isResolved);
+    await untilSql(isResolved, 'no commit is in doubt');
     const after = await rowsOf(url, ids);
     assert.deepEqual(
       after.map(({ reads: count, ending }) => [count, ending]),

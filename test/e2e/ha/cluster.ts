@@ -21,11 +21,10 @@ import { unprivilegedUser } from '../../../scripts/binaries.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { type StopSignal, type Supervised, supervise } from '../../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { untilSql } from '../../support/connections.ts';
 import type { Owner } from '../../support/owner.ts';
 import { findProgram, freePort } from '../programs.ts';
 import { PASSWORD } from '../servers.ts';
-
-const LIMIT_MS = 90_000;
 
 /** The programs of the newest PostgreSQL of the system, where Debian keeps them. */
 export function findPostgres() {
@@ -35,11 +34,6 @@ export function findPostgres() {
     .sort((one, other) => other - one)
     .map((version) => join(root, String(version), 'bin'))
     .find((bin) => ['postgres', 'pg_rewind'].every((name) => existsSync(join(bin, name))));
-}
-
-export async function until(what: string, condition: () => Promise<boolean>) {
-  for (const deadline = Date.now() + LIMIT_MS; !(await condition()); await sleep(50))
-    assert.ok(Date.now() < deadline, `not within ${LIMIT_MS} ms: ${what}`);
 }
 
 /** Where programs run that belong to a user without privileges. */
@@ -97,7 +91,7 @@ export async function startCluster(t: Owner) {
   ] as const;
   // The first one makes the cluster, the other one copies it.
   nodes[0].start();
-  await until('the first node leads', async () => (await nodes[0].status('/primary')) === 200);
+  await untilSql(async () => (await nodes[0].status('/primary')) === 200, 'the first node leads');
   nodes[1].start();
   const haproxy = await startHaproxy(machine, nodes);
   const pgbouncer = await startPgbouncer(machine, haproxy);
@@ -117,7 +111,7 @@ export async function startCluster(t: Owner) {
     );
   };
   const otherThan = (node: Node) => (node === nodes[0] ? nodes[1] : nodes[0]);
-  const untilSynchronous = () => until('a node leads, the other is synchronous', isSynchronous);
+  const untilSynchronous = () => untilSql(isSynchronous, 'a node leads, the other is synchronous');
   await untilSynchronous();
   await withConnection((await leader()).url('postgres'), async (sql) => {
     await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
@@ -153,7 +147,7 @@ async function startEtcd({ run, home }: Machine) {
   };
   const words = Object.entries(options).flatMap(([name, value]) => [`--${name}`, value]);
   run('etcd', 'etcd', words);
-  await until('etcd answers', async () => (await statusOf(`${clientUrl}/health`)) === 200);
+  await untilSql(async () => (await statusOf(`${clientUrl}/health`)) === 200, 'etcd answers');
   return client;
 }
 

@@ -6,9 +6,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { SERVICES, startServices } from '../faults/system.ts';
-import { startCluster, until } from './cluster.ts';
+import { startCluster } from './cluster.ts';
 
 const KILLS = 5;
 const BACK_MS = 5_000;
@@ -31,7 +32,10 @@ for (const way of ['hosts', 'haproxy', 'pgbouncer'] as const) {
       else old.killPostgres();
       const killed = Date.now();
       current = otherThan(old);
-      await until('the other node leads', async () => (await current.status('/primary')) === 200);
+      await untilSql(
+        async () => (await current.status('/primary')) === 200,
+        'the other node leads',
+      );
       const promoted = Date.now();
       await services.untilReady();
       await load.progress(1);

@@ -7,11 +7,12 @@ import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { test, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { SERVICES, startServices } from '../faults/system.ts';
 import { freePort } from '../programs.ts';
 import { createServer, PASSWORD, type Server } from '../servers.ts';
-import { createMachine, findPostgres, type Machine, until } from './cluster.ts';
+import { createMachine, findPostgres, type Machine } from './cluster.ts';
 
 const BIN = findPostgres() ?? assert.fail('PostgreSQL is not installed');
 const NAME = 'database.example.org';
@@ -51,7 +52,7 @@ async function startServers(machine: Machine) {
     'create database gatehouse owner gatehouse',
   );
   const synchronous = `select from pg_stat_replication where sync_state = 'sync'`;
-  await until('the standby is synchronous', async () => (await rowsOf(former, synchronous)) > 0);
+  await untilSql(async () => (await rowsOf(former, synchronous)) > 0, 'the standby is synchronous');
   return [former, latter] as const;
 }
 
@@ -96,7 +97,7 @@ async function moveByDns(t: TestContext) {
   );
   await services.untilReady();
   const isLeft = async () => (await rowsOf(latter, CONNECTIONS)) === 0;
-  await until('no connection leads to the other server', isLeft);
+  await untilSql(isLeft, 'no connection leads to the other server');
   const after = await rowsOf(former, CONNECTIONS);
   t.diagnostic(`${before} connections, three of them cut: ${after} to one server, 0 to the other`);
   assert.ok(before > SERVICES.length && after > SERVICES.length);

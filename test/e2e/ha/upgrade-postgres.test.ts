@@ -8,13 +8,14 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { findBinaries, reachableBinaries, unprivilegedUser } from '../../../scripts/binaries.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { readDocument } from '../../support/documents.ts';
 import { root, runProgram } from '../../support/process.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { startServices } from '../faults/system.ts';
 import { createServer, PASSWORD, type Server } from '../servers.ts';
-import { createMachine, findPostgres, until } from './cluster.ts';
+import { createMachine, findPostgres } from './cluster.ts';
 
 const NAME = 'gatehouse';
 const OLD_BIN = findPostgres() ?? assert.fail('PostgreSQL is not installed');
@@ -77,7 +78,7 @@ async function contentOf(server: Server) {
 }
 
 const untilReady = (server: Server, [query = '']: readonly string[]) =>
-  until(query, async () => (await run(server, query))[0]?.ready === true);
+  untilSql(async () => (await run(server, query))[0]?.ready === true, query);
 
 async function upgrade(t: TestContext) {
   const { old, latest } = await startServers(t);

@@ -8,6 +8,7 @@ import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { freePorts, listenOn } from '../../support/ports.ts';
@@ -18,7 +19,6 @@ import { choose, createRandom, SEED } from '../faults/random.ts';
 import { type ServiceName, SERVICES, settingsOf } from '../faults/system.ts';
 import { startReloadable } from '../nginx/setup.ts';
 import { findProgram, start } from '../programs.ts';
-import { until } from './cluster.ts';
 
 type Ports = Readonly<Record<ServiceName, string>>;
 interface Replica {
@@ -185,7 +185,7 @@ for (const [name, balance] of [
       for (const service of SERVICES) {
         const probe = `http://127.0.0.1:${ports[service]}/readyz`;
         const isReady = async () => (await ask('GET', probe).catch(() => null))?.status === 200;
-        await until(`${service} is ready`, isReady);
+        await untilSql(isReady, `${service} is ready`);
       }
       return { ports, process };
     });
