@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { logIn } from '../../support/gatehouse.ts';
+import { PASSWORD } from '../../support/users.ts';
 import {
   bearer,
   type HeaderFields,
   NAMES,
-  PASSWORD,
   type ProxyRequest,
   type ProxySetup,
   type ReceivedRequest,
@@ -62,8 +62,8 @@ export type Access = Awaited<ReturnType<typeof createAccess>>;
 
 /** A user with a session and a key, a key without a user, and what the program learns of each. */
 export async function createAccess(setup: ProxySetup, port: number) {
-  const user = await setup.addUser('Ольга, "名前"; 100% (a+b)=c:d\\🔑');
-  const session = await logIn(setup.url, user.username, user.password);
+  const user = await setup.addMember({ username: 'Ольга, "名前"; 100% (a+b)=c:d\\🔑' });
+  const session = await logIn(setup.url, user.username, PASSWORD);
   const found = await setup.call('POST', '/api/auth/session', { session });
   const userKey = await setup.addKey(session, {});
   const userlessKey = await setup.addKey(setup.admin, { user_id: null });
@@ -124,8 +124,8 @@ function addCredentialTests({ setup, identify, rejects, ...access }: Access): vo
 
   test('the longest name and address decode to the stored values', async () => {
     const longest = `${'名'.repeat(243)}@example.org`;
-    const account = await setup.addUser('名'.repeat(255), longest);
-    const token = await logIn(setup.url, account.username, account.password);
+    const account = await setup.addMember({ username: '名'.repeat(255), email: longest });
+    const token = await logIn(setup.url, account.username, PASSWORD);
     const identity = await identify({ headers: bearer(token) });
     assert.equal(identity['x-auth-username'], account.username);
     assert.equal(identity['x-auth-email'], longest);
@@ -379,7 +379,7 @@ function addEndTests({ setup, passes, rejects, user }: Access, status: number): 
   const { url, admin, call, gatehouse } = setup;
 
   test('a revoked session is rejected on the next request', async () => {
-    const token = await logIn(url, user.username, user.password);
+    const token = await logIn(url, user.username, PASSWORD);
     await passes({ headers: cookie(token) });
     await call('DELETE', `/api/session/revoke?session=${token}`, undefined, token);
     for (const headers of [cookie(token), bearer(token)]) await rejects(401, { headers });

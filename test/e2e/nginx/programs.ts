@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { cookieFrom, PORTAL, visitorOf } from '../../support/portal.ts';
+import { PASSWORD } from '../../support/users.ts';
 import {
   askProxy,
   bearer,
@@ -9,7 +10,6 @@ import {
   deployed,
   NAMES,
   NAVIGATION,
-  PASSWORD,
   type ProxyName,
   type ProxySetup,
   type ReceivedRequest,

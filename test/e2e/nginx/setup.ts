@@ -14,6 +14,7 @@ import { type Answer, ask, launch, logIn } from '../../support/gatehouse.ts';
 import type { Owner } from '../../support/owner.ts';
 import { listenOn } from '../../support/ports.ts';
 import { root } from '../../support/process.ts';
+import { PASSWORD } from '../../support/users.ts';
 import { wordsOf } from '../../support/words.ts';
 import { findProgram, freePort, start } from '../programs.ts';
 import { runTool } from '../tools.ts';
@@ -287,8 +288,7 @@ export async function request(
 export const askProxy = ({ port }: Readonly<{ port: number }>, sent: ProxyRequest) =>
   request(port, sent, httpsRequest);
 
-export const PASSWORD = 'a passphrase for people';
-export type Member = Readonly<{ id: string; username: string }>;
+export type Member = Readonly<{ id: string; username: string; email: string }>;
 export type ProxySetup = Awaited<ReturnType<typeof startProxySetup>>;
 
 /** Call at the top level of a test file. Everything stops after the file's tests. */
@@ -301,16 +301,7 @@ export async function startProxySetup(settings: Readonly<Record<string, string>>
     assert.ok([200, 201].includes(answer.status), answer.text);
     return answer.json.data;
   };
-  let users = 0;
-  const changeUser = (id: string, change: object) => call('PATCH', `/api/user/${id}`, change);
-  /** Creates a user who is not a super administrator. */
-  const addUser = async (username: string, email = '') => {
-    users += 1;
-    const password = 'a passphrase for tests';
-    const body = { username, email: email || `ö+${users}@example.org`, password };
-    const { id } = await call('POST', '/api/user/', body);
-    return { id: String(id), username, email: body.email, password };
-  };
+  let members = 0;
   return {
     gatehouse,
     upstream: await startUpstream(),
@@ -321,16 +312,14 @@ export async function startProxySetup(settings: Readonly<Record<string, string>>
     /** The session token of a super administrator. */
     admin,
     call,
-    addUser,
-    changeUser,
-    /** Makes a user who has chosen their password themselves. */
-    async addMember(change: object = {}): Promise<Member> {
-      const { id, username, password } = await addUser(`member-${users}`);
-      const token = await logIn(url, username, password);
-      const chosen = { current_password: password, new_password: PASSWORD };
-      await call('POST', '/api/auth/password', chosen, token);
-      await changeUser(id, change);
-      return { id, username, ...change };
+    changeUser: (id: string, change: object) => call('PATCH', `/api/user/${id}`, change),
+    /** Makes a user, whose password is PASSWORD. */
+    async addMember(given: object = {}): Promise<Member> {
+      members += 1;
+      const name = { username: `member-${members}`, email: `ö+${members}@example.org` };
+      const body = { ...name, ...given };
+      const { id } = await call('POST', '/api/user/', { ...body, password: PASSWORD });
+      return { ...body, id: String(id) };
     },
     /** @returns the id of the new key and the key itself */
     addKey: (by: string, body: object): Promise<Readonly<{ id: string; key: string }>> =>

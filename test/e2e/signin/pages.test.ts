@@ -19,7 +19,7 @@ const guarded = await setup.addMember();
 const secret = await setup.addApp(guarded);
 // More than one page of them.
 for (let i = 0; i < 25; i += 1) await setup.addMember();
-await setup.addUser('a-very-long-user-name-without-any-space-in-it-0123456789');
+await setup.addMember({ username: 'a-very-long-user-name-without-any-space-in-it-0123456789' });
 
 const FIRST_PASSWORD = 'chosen by somebody else';
 const CREATE = 'form[method="post"][action="/account/users"]';

@@ -9,6 +9,7 @@ import { totpCode } from '../../../src/identity/factors/codes.ts';
 import { secretOn } from '../../support/factors.ts';
 import { listenOn } from '../../support/ports.ts';
 import { PORTAL } from '../../support/portal.ts';
+import { PASSWORD } from '../../support/users.ts';
 import { startBrowser } from '../browser/browsers.ts';
 import type { Browser } from '../browser/steps.ts';
 import {
@@ -16,7 +17,6 @@ import {
   deployed,
   type Member,
   pageOf,
-  PASSWORD,
   type ProxyName,
   type ProxySetup,
   startProxy,
