@@ -1,4 +1,7 @@
-/** How the code is laid out: what packs decisions, long functions, wide lines. */
+/**
+ * How the code is laid out: what packs decisions, long functions, wide lines, and how many tokens
+ * there are. `make check` compares the parts with their ceilings.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
@@ -7,7 +10,7 @@ import {
   findWideLines,
   LIMITS,
 } from '../../scripts/packed-forms.ts';
-import { readTree } from '../../scripts/reading.ts';
+import { densityOf, MAX_DENSITY, readTree, sizesOf } from '../../scripts/reading.ts';
 
 /** With browser scripts, tests and scripts. The tests run beside compiled files, which are left out. */
 const allCode = ['src', 'test', 'scripts'].flatMap((folder) => [
@@ -26,8 +29,19 @@ for (const [rule, find] of [
     ),
   );
 
+const source = readTree();
+
+test('no line has too many tokens', () => assert.ok(densityOf(source) <= MAX_DENSITY));
+
+test('every file belongs to one part', () => {
+  for (const file of source.keys()) {
+    const parts = [...sizesOf(new Map([[file, 'a;\n']])).values()].filter((tokens) => tokens > 0);
+    assert.equal(parts.length, 1, file);
+  }
+});
+
 test('few lines of src/ have more than 100 columns', () => {
-  const lines = [...readTree().values()].flatMap((text) => text.split('\n'));
+  const lines = [...source.values()].flatMap((text) => text.split('\n'));
   const wide = lines.filter((line) => [...line].length > LIMITS.columns);
   assert.ok(wide.length * 100 <= lines.length, `${wide.length} of ${lines.length} lines`);
 });
