@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { TABLES } from '../../scripts/routes.ts';
 import type { Route } from '../../src/platform/http/route/route.ts';
+import { type Call, callsOf } from '../support/calls.ts';
 import {
   ADMIN_PASSWORD,
   type Answer,
@@ -81,7 +82,7 @@ function endsTheVisit(pattern: string, isValid: boolean, { sentWith }: Body): bo
 
 function visit(
   { session, key, id }: Stage,
-  base: string,
+  call: Call,
   route: Route<never>,
   credential: string | undefined,
   { body, sentWith }: Body,
@@ -93,7 +94,7 @@ function visit(
   const { properties } = route.query.jsonSchema;
   const known = Object.entries(all).filter(([name]) => Object.hasOwn(properties ?? all, name));
   const query = new URLSearchParams(sentWith === 'other parameters' ? all : known);
-  return ask(route.method, `${base}${path}?${query}`, {
+  return call(route.method, `${path}?${query}`, {
     ...(credential === undefined ? {} : { bearer: credential }),
     body,
     headers: {
@@ -107,11 +108,12 @@ function visit(
 /** Calls every route of every service with every credential and body. @returns the replies */
 async function visitAll(stage: Stage, house: Launched): Promise<Answer[]> {
   const answers: Answer[] = [];
-  for (const [service, base, ...bearers] of [
-    ['identity', house.identity, stage.session, stage.key],
-    ['secrets', house.secrets, AUTH_TOKEN],
-    ['webhook', house.webhook, WEBHOOK_TOKEN],
+  for (const [service, ...bearers] of [
+    ['identity', stage.session, stage.key],
+    ['secrets', AUTH_TOKEN],
+    ['webhook', WEBHOOK_TOKEN],
   ] as const) {
+    const call = callsOf(house.listenerOf(service));
     const wrong = [MARK, ...bearers.map((bearer) => bearer + MARK), undefined];
     // The sign-in pages are off here.
     const rows = TABLES[service]?.[service === 'identity' ? 'withoutPages' : 'all'] ?? [];
@@ -120,13 +122,13 @@ async function visitAll(stage: Stage, house: Launched): Promise<Answer[]> {
       for (const [index, credential] of [...bearers, ...wrong].entries()) {
         for (const body of bodies) {
           if (endsTheVisit(route.pattern, index < bearers.length, body)) continue;
-          answers.push(await visit(stage, base, route, credential, body));
+          answers.push(await visit(stage, call, route, credential, body));
         }
       }
     }
     answers.push(
-      await ask('GET', `${base}/${MARK}/${stage.session}?token=${MARK}`),
-      await ask('GET', `${base}/%zz${MARK}`),
+      await ask('GET', `${house[service]}/${MARK}/${stage.session}?token=${MARK}`),
+      await ask('GET', `${house[service]}/%zz${MARK}`),
     );
   }
   return answers;
