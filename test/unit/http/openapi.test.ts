@@ -137,26 +137,54 @@ for (const [name, rows, document] of SERVED) {
   });
 }
 
-test('identity describes its envelope, its version and what it accepts as a credential', () => {
+const FORM = 'application/x-www-form-urlencoded';
+const SCHEMA = 'responses.200.content.application/json.schema';
+const LIST = ['data', '_meta', '_links'];
+
+/** Of operations: a place, and the names that are there. */
+const DESCRIBED: ReadonlyArray<
+  readonly [document: unknown, row: string, at: string, ...names: readonly string[]]
+> = [
+  [identity, 'GET /api/session/', `${SCHEMA}.required`, ...LIST],
+  [identity, 'GET /api/key/', `${SCHEMA}.required`, ...LIST],
+  [identity, 'GET /api/audit/', `${SCHEMA}.required`, ...LIST],
+  [identity, 'GET /api/user/', `${SCHEMA}.required`, 'data', '_meta'],
+  [identity, 'GET /api/user/', `${SCHEMA}.properties`, ...LIST],
+  [identity, 'GET /api/user/', `${SCHEMA}.properties._meta.required`, 'request_id'],
+  [identity, 'GET /api/user/', `${SCHEMA}.properties._meta.properties`, 'request_id', 'pagination'],
+  // A form is described as a form, its next page and its errors as HTML.
+  [portal, 'POST /login', 'requestBody.content', FORM],
+  [portal, 'POST /login', 'responses.303.headers', 'Location'],
+  [portal, 'POST /login', 'responses.200.content', 'text/html'],
+  [portal, 'POST /login', 'responses.400.content', 'text/html'],
+  [portal, 'POST /login', 'responses.401.content', 'text/html'],
+  [webhook, 'POST /webhook', 'requestBody.content', 'application/json', FORM],
+  [portal, 'GET /account', 'responses.200.content', 'text/html'],
+  [portal, 'GET /account/audit.csv', 'responses.200.content', 'text/csv'],
+  [secrets, 'GET /s/{id}', 'responses.200.content', 'text/html'],
+  [webhook, 'GET /events/stream', 'responses.200.content', 'text/event-stream'],
+  // Headers that clients need.
+  [webhook, 'GET /events', 'responses.200.headers', 'Link'],
+  [secrets, 'GET /api/store', 'responses.200.headers', 'Link'],
+  [secrets, 'GET /api/store', 'responses.503.headers', 'Retry-After'],
+  [identity, 'POST /api/auth/login', 'responses.429.headers', 'Retry-After'],
+  [identity, 'GET /api/auth/verify', 'responses.401.headers', 'WWW-Authenticate'],
+];
+
+test('envelopes, content types, forms and headers are described', () => {
+  for (const [document, row, at, ...names] of DESCRIBED) {
+    const found = operationOf(document, row, ...at.split('.'));
+    assert.deepEqual(Array.isArray(found) ? found : namesIn(found), names, `${row} ${at}`);
+  }
+  const proxied = operationOf(identity, 'GET /api/auth/verify', 'responses', '200', 'headers');
+  assert.equal(namesIn(proxied).length, 10);
+  const users = ['requestBody', 'content', FORM, 'schema', 'properties', 'groups', 'default'];
+  assert.equal(operationOf(portal, 'POST /account/users', ...users), '');
+  assert.equal(typeof operationOf(webhook, 'POST /webhook', 'responses', '204'), 'object');
+});
+
+test('identity describes its version and what it accepts as a credential', () => {
   assert.equal(child(identity, 'info', 'version'), '0.0.1');
-  const schemaOf = (path: string) =>
-    operationOf(
-      identity,
-      `GET ${path}`,
-      'responses',
-      '200',
-      'content',
-      'application/json',
-      'schema',
-    );
-  for (const path of ['/api/session/', '/api/key/', '/api/audit/'])
-    assert.deepEqual(child(schemaOf(path), 'required'), ['data', '_meta', '_links'], path);
-  const optional = schemaOf('/api/user/');
-  assert.deepEqual(child(optional, 'required'), ['data', '_meta']);
-  assert.deepEqual(namesIn(optional, 'properties'), ['data', '_meta', '_links']);
-  const meta = child(optional, 'properties', '_meta');
-  assert.deepEqual(child(meta, 'required'), ['request_id']);
-  assert.deepEqual(namesIn(meta, 'properties'), ['request_id', 'pagination']);
   const schemes = child(identity, 'components', 'securitySchemes');
   assert.deepEqual(namesIn(schemes), ['bearer', 'api_key', 'cookie']);
   assert.deepEqual(child(schemes, 'api_key'), { type: 'apiKey', in: 'header', name: 'X-API-Key' });
@@ -169,51 +197,6 @@ test('identity describes its envelope, its version and what it accepts as a cred
   // Only schemes that an operation uses are described.
   const ofPages = namesIn(portal, 'components', 'securitySchemes');
   assert.deepEqual(ofPages, ['bearer', 'api_key', 'portal_cookie']);
-});
-
-const FORM = 'application/x-www-form-urlencoded';
-
-test('a form is described as a form, its next page and its errors as HTML', () => {
-  const operation = operationOf(portal, 'POST /login');
-  assert.deepEqual(namesIn(operation, 'requestBody', 'content'), [FORM]);
-  const body = child(operation, 'requestBody', 'content', FORM, 'schema');
-  assert.ok(child(body, 'properties', 'username'));
-  assert.ok(child(operation, 'responses', '303', 'headers', 'Location'));
-  for (const [status, response] of entriesOf(operation, 'responses'))
-    if (Number(status) >= 400) assert.deepEqual(namesIn(response, 'content'), ['text/html']);
-  const users = operationOf(
-    portal,
-    'POST /account/users',
-    'requestBody',
-    'content',
-    FORM,
-    'schema',
-  );
-  assert.deepEqual(child(users, 'properties', 'groups', 'default'), '');
-  const event = operationOf(webhook, 'POST /webhook');
-  assert.deepEqual(namesIn(event, 'requestBody', 'content'), ['application/json', FORM]);
-  assert.equal(typeof child(event, 'responses', '204'), 'object');
-});
-
-test('the content types of texts, and headers that clients need, are described', () => {
-  for (const [document, row, type] of [
-    [portal, 'GET /account', 'text/html'],
-    [portal, 'POST /login', 'text/html'],
-    [portal, 'GET /account/audit.csv', 'text/csv'],
-    [secrets, 'GET /s/{id}', 'text/html'],
-    [webhook, 'GET /events/stream', 'text/event-stream'],
-  ] as const)
-    assert.deepEqual(namesIn(operationOf(document, row, 'responses', '200', 'content')), [type]);
-  for (const [document, row, status, header] of [
-    [webhook, 'GET /events', '200', 'Link'],
-    [secrets, 'GET /api/store', '200', 'Link'],
-    [secrets, 'GET /api/store', '503', 'Retry-After'],
-    [identity, 'POST /api/auth/login', '429', 'Retry-After'],
-    [identity, 'GET /api/auth/verify', '401', 'WWW-Authenticate'],
-  ] as const)
-    assert.deepEqual(namesIn(operationOf(document, row, 'responses', status, 'headers')), [header]);
-  const proxied = operationOf(identity, 'GET /api/auth/verify', 'responses', '200', 'headers');
-  assert.equal(namesIn(proxied).length, 10);
 });
 
 test('the form of a text that is checked is described', () => {
