@@ -5,16 +5,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { runCommand } from '../support/commands.ts';
 import { untilSql } from '../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
-import {
-  ADMIN_PASSWORD,
-  ask,
-  type Gatehouse,
-  logIn,
-  startGatehouse,
-  variables,
-  WEBHOOK_TOKEN,
-} from '../support/gatehouse.ts';
-import { buildProgram, startProgram } from '../support/process.ts';
+import { ask, type Gatehouse, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { startProxy } from '../support/proxy.ts';
 import { SERVICES } from '../support/settings.ts';
 import { test, until } from '../support/until.ts';
@@ -198,36 +189,4 @@ test('each request is logged once, without its path, query or token', async (t) 
   }
   for (const word of ['marked', id, session, session.slice('session:'.length), WEBHOOK_TOKEN])
     assert.ok(!house.stdout().includes(word), word);
-});
-
-test('serve starts the named services; lost connections fail requests, but not the process', async (t) => {
-  const words = ['serve', 'webhook', 'identity'];
-  const running = startProgram(t, buildProgram(), words, variables(file.url));
-  await running.ready('identity', 'webhook');
-  const listening = running.log().filter(({ message }) => message === 'listening');
-  // And no metrics, unless they are asked for.
-  assert.deepEqual(listening.map(({ service }) => service).sort(), ['identity', 'webhook']);
-  const url = await running.url('identity');
-  const body = { session: 'session:00000000-0000-4000-8000-000000000000' };
-  const statuses = new Set<number>();
-  for (let round = 0; round < 5; round += 1) {
-    const logouts = Array.from({ length: 20 }, () =>
-      ask('POST', `${url}/api/auth/logout`, { body }),
-    );
-    // Waits for their ends: on a busy machine, the logins below would meet later ones.
-    await file.sql`select pg_terminate_backend(pid, 60_000) from pg_stat_activity
-      where datname = current_database() and application_name like 'gatehouse-%'`;
-    for (const { status } of await Promise.all(logouts)) statuses.add(status);
-  }
-  const expected = [200, 500];
-  assert.ok([...statuses].every((status) => expected.includes(status)));
-  await until(() => running.log().filter(({ message }) => message === 'request').length >= 100);
-  // A login fails if it uses a connection whose end has not been noticed yet. It uses two.
-  const tries: number[] = [];
-  for (let count = 0; count < 3; count += 1) {
-    const login = { username: 'admin', password: ADMIN_PASSWORD };
-    tries.push((await ask('POST', `${url}/api/auth/login`, { body: login })).status);
-  }
-  assert.ok(tries.every((status) => expected.includes(status)) && tries.at(-1) === 200);
-  assert.doesNotMatch(running.stderr(), /^gatehouse:|^ +at /m);
 });

@@ -138,32 +138,21 @@ test('a database that cannot be used is reported in one line and exits 1', async
   assert.match(finished.stderr, /: identity: the database returned an error \(SQLSTATE 3D000/);
 });
 
-test('migrate updates one service, several or all, any number of times, also concurrently', async (t) => {
+test('migrate updates one service or all, any number of times', async (t) => {
   const { url, sql } = await createEmptyDatabase(t);
-  const migrate = (words = '') => runCommand(split(`migrate ${words}`), { DATABASE_URL: url });
-  assert.match((await migrate('secrets')).stdout, /^secrets: applied \d+ steps?\n$/);
+  const migrate = async (words = '') =>
+    (await runCommand(split(`migrate ${words}`), { DATABASE_URL: url })).stdout;
+  assert.match(await migrate('secrets'), /^secrets: applied \d+ steps?\n$/);
   const schemas = await sql`
     select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook')`;
   assert.deepEqual(
     schemas.map(({ nspname }) => nspname),
     ['secrets'],
   );
-  const together = await Promise.all([
-    run(t, 'migrate', { DATABASE_URL: url }),
-    migrate(),
-    migrate(),
-  ]);
-  for (const { code, stderr } of together) assert.deepEqual([code, stderr], [0, '']);
-  const applied = together.flatMap(
-    ({ stdout }) => stdout.match(/(?<=applied )\d+(?= step)/g) ?? [],
-  );
-  const [row] = await sql`
-    select ((select count(*) from identity.migrations)
-      + (select count(*) from webhook.migrations))::int as steps`;
-  const sum = applied.reduce((total, count) => total + Number(count), 0);
-  assert.equal(sum, row?.steps, 'each step was applied by one of them');
-  const again = await migrate();
-  assert.match(again.stdout, /^(\w+: is up to date\n){3}$/);
+  const others =
+    /^identity: applied \d+ steps\nsecrets: is up to date\nwebhook: applied \d+ steps\n$/;
+  assert.match(await migrate(), others);
+  assert.match(await migrate(), /^(\w+: is up to date\n){3}$/);
 });
 
 test('a reader that closes the pipe early causes no stack trace and no message', async (t) => {

@@ -1,11 +1,9 @@
 /** The PostgreSQL of `make start`: its directory, its settings, and what it says of itself. */
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
-  cpSync,
   existsSync,
-  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -17,16 +15,10 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
-import {
-  EMBEDDED,
-  findBinaries,
-  reachableBinaries,
-  unprivilegedUser,
-} from '../../../scripts/binaries.ts';
+import { EMBEDDED, findBinaries, unprivilegedUser } from '../../../scripts/binaries.ts';
 import { firstValue } from '../../../scripts/first-values.ts';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { SetupError } from '../../../scripts/setup-error.ts';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { root } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
@@ -140,26 +132,4 @@ test('a setup error is one line that says what to do', async () => {
     wrong,
     isSaid(/^Cannot write .*\/state \(ENOTDIR\)\. Make it writable, or /),
   );
-});
-
-test('programs that the user of PostgreSQL cannot reach are copied for the run', () => {
-  const native = join(closed, 'native');
-  cpSync(findBinaries(), native, { recursive: true, verbatimSymlinks: true });
-  const user = unprivilegedUser();
-  const binaries = reachableBinaries(native, user);
-  assert.equal(binaries.path === native, user === undefined, 'only root needs a copy');
-  binaries.remove();
-  assert.equal(existsSync(binaries.path), user === undefined, 'the package is never removed');
-});
-
-test('of temporary directories, only those of killed processes are removed', () => {
-  const dead = spawnSync('true').pid;
-  const old = [`purpose-${dead}-x`, `other-${dead}-x`, 'purpose-x'].map((name) =>
-    join(closed, name),
-  );
-  for (const path of old) mkdirSync(path);
-  const made = [makeTemporary(closed, 'purpose'), makeTemporary(closed, 'purpose')];
-  const present = [...old, ...made].map((path) => existsSync(path));
-  assert.deepEqual(present, [false, true, true, true, true]);
-  for (const path of made) removeTemporary(path);
 });
