@@ -10,11 +10,14 @@ import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
+import { createReadiness } from '../../../src/platform/db/readiness.ts';
 import { TooSlow } from '../../../src/platform/runtime/errors.ts';
+import { createLog } from '../../../src/platform/runtime/log.ts';
 import {
   ask,
   changeSettings,
   openConnections,
+  PATIENT,
   PURPOSES,
   type Purpose,
   untilSql,
@@ -27,12 +30,10 @@ import { listenOnTcp } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
 
 // Each test leaves them as they are here.
-const [first, second, standby, primary] = await Promise.all([
-  startServer({ after }, 'first'),
-  startServer({ after }, 'second'),
-  startServer({ after }, 'standby'),
-  startServer({ after }, 'primary'),
-]);
+const [first, standby, primary] = await Promise.all(
+  ['first', 'standby', 'primary'].map((name) => startServer({ after }, name)),
+);
+assert.ok(first && standby && primary);
 await standby.restartAsStandby();
 
 test('after the address of a host has changed, no connection stays on the former server', async (t) => {
@@ -40,11 +41,11 @@ test('after the address of a host has changed, no connection stays on the former
   const database = openConnections(t, urlOf([first.at]), 'moved');
   await assertAllAt(database, 'first');
   // For new connections: those that are open stay.
-  await first.proxy.restore(second.url());
+  await first.proxy.restore(primary.url());
   assert.equal(await nameOf(database, 'write'), 'first');
   const read = await ask(database, 'read', 'select pg_backend_pid() as pid');
   await first.query(`select pg_terminate_backend(${Number(read.pid)})`);
-  for (const purpose of PURPOSES) await untilAt(database, purpose, 'second');
+  for (const purpose of PURPOSES) await untilAt(database, purpose, 'primary');
   const left = `select from pg_stat_activity where application_name = 'gatehouse-moved'`;
   await untilSql(
     () => withConnection(first.url(), async (sql) => (await sql.unsafe(left)).length === 0),
@@ -87,6 +88,32 @@ test('hosts that are dead or silent are skipped, for every purpose', async (t) =
   await assertAllAt(database, 'first');
 });
 
+test('the server goes silent and another takes over: no call waits for the end of its connection', async (t) => {
+  t.after(() => first.proxy.restore(first.url()));
+  for (const { query } of [first, primary])
+    await query(`create schema house; create table house.migrations (version int4, name text);
+      insert into house.migrations values (1, 'first')`);
+  const database = openConnections(t, urlOf([first.at]), 'house', PATIENT);
+  const schema = { name: 'house', folder: new URL('file:///none'), steps: ['first'] };
+  const probe = createReadiness(
+    database,
+    schema,
+    createLog('silent', () => {}),
+  );
+  assert.equal(await probe(), null);
+  await assertAllAt(database, 'first');
+  first.proxy.stall();
+  const waiting = assert.rejects(ask(database, 'read', 'select 1'), /CONNECTION_/);
+  await first.proxy.restore(primary.url());
+  // A fast server takes over before a probe has failed.
+  const before = first.proxy.connections();
+  const isSearched = async () => (await probe()) !== null || first.proxy.connections() > before;
+  await untilSql(isSearched, 'the silence is noticed');
+  await untilSql(async () => (await probe()) === null, 'it is ready again');
+  await waiting;
+  await assertAllAt(database, 'primary');
+});
+
 test('no host can be reached: calls fail with the names of all, and succeed when one is back', async (t) => {
   await first.stop();
   const database = openConnections(t, urlOf([NOBODY, first.at]), 'none');
@@ -116,8 +143,8 @@ test('target_session_attrs: read-write, the default, and primary skip a standby;
 });
 
 test('a server becomes read-only under open connections: writes find the other one, reads follow', async (t) => {
-  for (const server of [first, second]) await server.query('create table things (id integer)');
-  const database = openConnections(t, urlOf([first.at, second.at]), 'follow');
+  for (const server of [first, primary]) await server.query('create table things (id integer)');
+  const database = openConnections(t, urlOf([first.at, primary.at]), 'follow');
   await assertAllAt(database, 'first');
   t.after(() => changeSettings(first.url(), READ_WRITE));
   await changeSettings(first.url(), READ_ONLY);
@@ -130,10 +157,10 @@ test('a server becomes read-only under open connections: writes find the other o
       ),
     'a write reaches the next server',
   );
-  for (const purpose of PURPOSES) await untilAt(database, purpose, 'second');
+  for (const purpose of PURPOSES) await untilAt(database, purpose, 'primary');
   // The former primary keeps its place in the list, and nobody goes back to it.
   await changeSettings(first.url(), READ_WRITE);
-  assert.equal(await nameOf(database, 'write'), 'second');
+  assert.equal(await nameOf(database, 'write'), 'primary');
 });
 
 test('a Unix socket, in the authority and as the parameter host; TLS is not asked for there', async (t) => {

@@ -8,7 +8,6 @@ import { createLog } from '../../../src/platform/runtime/log.ts';
 import { ask, openConnections, PATIENT, PURPOSES, untilSql } from '../../support/connections.ts';
 import { stopClock } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
-import { startServer, urlOf } from '../../support/database-servers.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { startSwallowing } from '../../support/swallowing.ts';
 import { test } from '../../support/until.ts';
@@ -77,26 +76,6 @@ test('the reply does not name hosts, and the log does', async (t) => {
   assert.match(String(said()[0]), /^the connection to the database at 127\.0\.0\.1:\d+ failed \(/);
   await proxy.restore();
   await untilSql(async () => (await probe()) === null, 'it is ready again');
-});
-
-test('the server goes silent and another takes over: no call waits for the end of its connection', async (t) => {
-  const [old, next] = await Promise.all([startServer(t, 'old'), startServer(t, 'next')]);
-  for (const { query } of [old, next]) await query(LEDGER);
-  const database = openConnections(t, urlOf([old.at]), 'house', PATIENT);
-  const { probe } = createProbe(database);
-  assert.equal(await probe(), null);
-  await connectAll(database);
-  old.proxy.stall();
-  const waiting = assert.rejects(ask(database, 'read', 'select 1'), /CONNECTION_/);
-  await old.proxy.restore(next.url());
-  // A fast server takes over before a probe has failed.
-  const before = old.proxy.connections();
-  const isSearched = async () => (await probe()) !== null || old.proxy.connections() > before;
-  await untilSql(isSearched, 'the silence is noticed');
-  await untilSql(async () => (await probe()) === null, 'it is ready again');
-  await waiting;
-  for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, 'select name from name'), { name: 'next' });
 });
 
 test('an address that swallows packets does not hold up the next try', async (t) => {
