@@ -291,13 +291,3 @@ test('Ctrl-C ends it while PostgreSQL is being set up', async (t) => {
   assert.equal(run.output(), '', 'no service was started');
   assert.equal(postgresRuns(), false);
 });
-
-test('an unwritable directory is reported in one line', async (t) => {
-  rmSync(join(checkout, '.data'), { recursive: true, force: true });
-  writeFileSync(join(checkout, '.data'), 'in the way');
-  for (const variables of [{}, { DATABASE_URL: 'postgres://elsewhere/' }]) {
-    const run = start(t, variables);
-    assert.equal(await run.ended, 1);
-    assert.match(run.output(), /^Cannot write \S*.data.*\. Make .* writable.*\n$/);
-  }
-});

@@ -104,22 +104,6 @@ test('a statement waits while each turn brings more calls, for three turns at mo
   assert.deepEqual(sorted(statements), [[early.id], [late.id]]);
 });
 
-test('items with a key may share a statement, and are never in two at once', async (t) => {
-  const { store, storeAll, statements } = open(t);
-  const [first, ...later] = someThings(4, { key: 'a' });
-  const free = oneThing({ key: 'b' });
-  assert.ok(first);
-  const { met, release } = await block(t, first);
-  const calls = [store(first)];
-  await met();
-  calls.push(...storeAll(later));
-  assert.deepEqual([await store(free)], told([free]));
-  assert.deepEqual(statements, [[first.id], [free.id]]);
-  await release();
-  assert.deepEqual(await Promise.all(calls), told([first, ...later]));
-  assert.deepEqual(statements, [[first.id], [free.id], idsOf(later)]);
-});
-
 test('after a failed statement, items with the same key keep their order', async (t) => {
   const { storeAll } = open(t);
   const rest = someThings(20, { key: 'a' });
