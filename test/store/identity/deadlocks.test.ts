@@ -5,17 +5,18 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import type { TransactionSql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
-import { takeNamedLock } from '../../../src/identity/store/rights.ts';
 import { createApiKey, createSessionToken } from '../../../src/identity/token.ts';
-import { untilLocked, untilSql } from '../../support/connections.ts';
+import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { rounds } from '../../support/rounds.ts';
 import { type Person, storeUser } from '../../support/stored-users.ts';
-import { openIdentity, PASSWORD } from '../../support/users.ts';
+import { PASSWORD } from '../../support/users.ts';
 
 const ROUNDS = rounds(4, 24);
 
@@ -25,8 +26,8 @@ const gatehouses = [
   await startGatehouse({ after }, ['identity'], url, BEHIND_PROXY),
 ];
 const replicas = gatehouses.map((gatehouse) => gatehouse.url.identity);
-const database = openIdentity({ after }, url);
-await sql`create table identity.firsts (who integer)`;
+const other = connect(url);
+after(() => other.end());
 
 type Credential = Readonly<{ id: string; token: string }>;
 type Meeting = Readonly<{
@@ -158,34 +159,24 @@ test('administrators change each other, and end the sessions and keys they act w
   return meet([201, 401, 403], requestsOf, true);
 });
 
-test('a session is revoked only under the lock of its user, by its token and by its id', async (t) => {
-  const other = connect(url);
-  t.after(() => other.end());
+const holding =
+  ({ user_id }: Person) =>
+  (held: TransactionSql) =>
+    held`select from identity.users where id = ${user_id} for no key update`;
+
+test('a session is revoked only under the lock of its user, by its token and by its id', async () => {
   const admin = await storeUser(sql, true);
   for (const place of ['token', 'id'] as const) {
     const user = await storeUser(sql);
     const path = place === 'id' ? `${user.session_id}/revoke` : `revoke?session=${user.session}`;
-    let isAnswered = false;
-    let answer: Promise<Answer> | undefined;
-    await other.begin(async (held) => {
-      await held`select from identity.users where id = ${user.user_id} for no key update`;
-      const sent = ask('DELETE', `${replicas[0]}/api/session/${path}`, { bearer: admin.session });
-      answer = sent.finally(() => {
-        isAnswered = true;
-      });
-      const waiting = () => sql`
-        select from pg_stat_activity
-        where datname = current_database() and wait_event_type = 'Lock'`;
-      await untilSql(async () => isAnswered || (await waiting()).length > 0, 'it waits');
-      assert.equal(isAnswered, false, `by its ${place}`);
-    });
-    assert.equal((await answer)?.json.data.message, '1 session revoked.');
+    const [answer] = await meanwhile(other, holding(user), () => [
+      ask('DELETE', `${replicas[0]}/api/session/${path}`, { bearer: admin.session }),
+    ]);
+    assert.equal(answer?.json.data.message, '1 session revoked.');
   }
 });
 
-test('a change locks users by their ids, before what ends all sessions and its credential', async (t) => {
-  const other = connect(url);
-  t.after(() => other.end());
+test('a change locks users by their ids, before what ends all sessions and its credential', async () => {
   for (let round = 0; round < 4; round += 1) {
     const people = [await storeUser(sql, true), await storeUser(sql, true)];
     const [low, high] = people.sort((one, two) => (one.user_id < two.user_id ? -1 : 1));
@@ -194,18 +185,19 @@ test('a change locks users by their ids, before what ends all sessions and its c
       [low, high],
       [high, low],
     ] as const) {
-      let answer: Promise<Answer> | undefined;
-      await other.begin(async (held) => {
-        await held`select from identity.users where id = ${low.user_id} for no key update`;
-        const body = { last_name: 'Changed' };
-        const path = `${replicas[0]}/api/user/${target.user_id}`;
-        answer = ask('PATCH', path, { bearer: actor.session, body });
-        await untilLocked(held, 1);
-        await sql`select from identity.users where id = ${high.user_id} for update nowait`;
-        await sql`select from identity.global_revocation for update nowait`;
-        await sql`select from identity.sessions where id = ${actor.session_id} for update nowait`;
-      });
-      assert.equal((await answer)?.status, 200);
+      const body = { last_name: 'Changed' };
+      const path = `${replicas[0]}/api/user/${target.user_id}`;
+      const answers: Answer[] = await meanwhile(
+        other,
+        holding(low),
+        () => [ask('PATCH', path, { bearer: actor.session, body })],
+        async () => {
+          await sql`select from identity.users where id = ${high.user_id} for update nowait`;
+          await sql`select from identity.global_revocation for update nowait`;
+          await sql`select from identity.sessions where id = ${actor.session_id} for update nowait`;
+        },
+      );
+      assert.equal(answers[0]?.status, 200);
     }
   }
 });
@@ -221,20 +213,4 @@ test('PostgreSQL ended none of them', async () => {
   const [row] = await sql`
     select deadlocks::int as n from pg_stat_database where datname = current_database()`;
   assert.equal(row?.n, 0);
-});
-
-test('a holder of a named lock sees what the one before has committed', async () => {
-  const turn = () =>
-    database.transaction(async (sql) => {
-      await takeNamedLock(sql, 'first');
-      if ((await sql`select from identity.firsts`).length > 0) return false;
-      await sql`insert into identity.firsts values (1)`;
-      return true;
-    });
-  // In the first round nobody has ever taken a turn; in the second, somebody has.
-  for (const round of ['first', 'second']) {
-    const wins = await Promise.all(Array.from({ length: 24 }, turn));
-    assert.equal(wins.filter(Boolean).length, 1, `${round} round`);
-    assert.equal((await sql`delete from identity.firsts`).count, 1);
-  }
 });

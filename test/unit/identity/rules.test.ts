@@ -17,16 +17,8 @@ import { LONG_RUN, longestRunNormalized } from '../../support/normalized.ts';
 import { wordsOf } from '../../support/words.ts';
 
 const SAME_ACCOUNT: ReadonlyArray<readonly [string, ...string[]]> = [
-  [
-    'admin',
-    'ADMIN',
-    'Ａｄｍｉｎ',
-    '𝐚𝐝𝐦𝐢𝐧',
-    'ⓐⓓⓜⓘⓝ',
-    ' admin\u00a0',
-    '\ufeffADMIN\r\n',
-    'ad\u00admin',
-  ],
+  ['admin', 'ADMIN', 'Ａｄｍｉｎ', '𝐚𝐝𝐦𝐢𝐧', 'ⓐⓓⓜⓘⓝ'],
+  ['admin', ' admin\u00a0', '\ufeffADMIN\r\n', 'ad\u00admin'],
   ['jürgen', 'JÜRGEN', 'ju\u0308rgen', 'JU\u0308RGEN'],
   ['file', 'ﬁle', 'FILE'],
   ['ångström', '\u212bngström'],
@@ -172,16 +164,7 @@ const EMAILS: Verdicts = [
   ['must have at least 3 characters', ['', '@', 'a', 'a@', '@a']],
   [
     'must be an e-mail address, such as ada@example.org',
-    [
-      ...wordsOf('@ab ab@ a@b@c'),
-      'a b@c',
-      'a@b c',
-      ' a@b',
-      'a@b ',
-      'a@b\n',
-      'a@\u00a0b',
-      'a@b, c@d',
-    ],
+    ['@ab', 'ab@', 'a@b@c', 'a b@c', 'a@b c', ' a@b', 'a@b ', 'a@b\n', 'a@\u00a0b', 'a@b, c@d'],
   ],
   [CONTROL, [...'\0\x1b\x7f\u009b'].map((one) => `a${one}@b`)],
   ['must not contain invisible characters', ['a\u200b@b']],
