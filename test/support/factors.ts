@@ -54,6 +54,12 @@ const storedOf = ({ sql }: Pick<Portal, 'sql'>) => ({
     return (await sql`select from identity.audit where user_id = ${user} and event = ${event}`)
       .length;
   },
+  /** Of the entries of this kind about a user, oldest first. */
+  async detailsOf(user: string, event: string): Promise<string[]> {
+    const entries = await sql`select detail from identity.audit
+      where user_id = ${user} and event = ${event} order by created_at`;
+    return entries.map(({ detail }) => String(detail));
+  },
   /** As if the password had been generated, or set by an administrator. */
   makeTemporary: (user: string) => sql`
     update identity.users set password_generated = true, password_set_at = now()

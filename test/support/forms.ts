@@ -4,7 +4,7 @@ export type Attributes = Readonly<Record<string, string>>;
 export type Form = ReturnType<typeof formsOn>[number];
 export type Field = Form['controls'][number];
 
-const decode = (text: string) =>
+export const decode = (text: string) =>
   text.replace(/&#(\d+);/g, (_, number: string) => String.fromCharCode(Number(number)));
 
 function attributesOf(tag: string): Attributes {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { runCommand } from './commands.ts';
+import { decode } from './forms.ts';
 import { startGatehouse } from './gatehouse.ts';
 import { ORIGIN, type Page, PORTAL, startPortal, visitorOf } from './portal.ts';
 
@@ -62,18 +63,13 @@ export function continuation({ text }: Pick<Page, 'text'>): string {
   const [, address = ''] =
     /<a href="([^"]*)" (?:data-continue|class="button primary")>Continue/.exec(text) ?? [];
   assert.notEqual(address, '', text);
-  return decodeEntities(address);
+  return decode(address);
 }
-
-const decodeEntities = (value: string): string =>
-  value.replace(/&#(\d+);/g, (_, code) => String.fromCharCode(Number(code)));
 
 /** The fields of the forms of a page, as a browser would send them. */
 export function fieldsOf(text: string): Record<string, string> {
   const inputs = text.matchAll(/<input[^>]*\bname="([^"]+)"[^>]*\bvalue="([^"]*)"/g);
-  return Object.fromEntries(
-    [...inputs].map(([, name = '', value = '']) => [name, decodeEntities(value)]),
-  );
+  return Object.fromEntries([...inputs].map(([, name = '', value = '']) => [name, decode(value)]));
 }
 
 /** What programs and browsers send to a process. */

@@ -14,7 +14,7 @@ const { identity, sql, admin, call, add, addSignedIn, enter, key, signIn } = por
 const { visit, show, choosePassword } = portal;
 const other = await startGatehouse({ after }, ['identity'], portal.databaseUrl, PORTAL);
 const there = pagesOf(other.url.identity);
-const { addEnrolled, enterCode, events, freshCode, rowsOf, makeTemporary } = portal;
+const { addEnrolled, enterCode, events, detailsOf, freshCode, rowsOf, makeTemporary } = portal;
 const { makeLink, openLink, beginLink } = portal;
 const asAdmin = (method: string, path: string, body?: object) =>
   call(admin.token, method, path, body);
@@ -116,12 +116,7 @@ for (const [what, reasons, end] of ENDS) {
     for (let time = 1; time <= 2; time += 1) await assertEnded(token);
     assert.equal(await events(user.id, 'link.used'), 0);
     assert.ok((await events(user.id, 'link.late')) <= 1);
-    const revoked = await sql`select detail from identity.audit
-      where user_id = ${user.id} and event = 'link.revoked'`;
-    assert.deepEqual(
-      revoked.map(({ detail }) => detail),
-      reasons,
-    );
+    assert.deepEqual(await detailsOf(user.id, 'link.revoked'), reasons);
   });
 }
 
@@ -188,9 +183,7 @@ test('a link that removes the second factors says so, and asks for none', async 
   assert.equal(await canLogIn(username, OWN), true);
   assert.deepEqual([await rowsOf('totp', id), await rowsOf('recovery_codes', id)], [0, 0]);
   assert.equal(await events(id, 'factor.removed'), 1);
-  const [made] = await sql`select detail from identity.audit
-    where event = 'link.created' and user_id = ${id}`;
-  assert.equal(made?.detail, 'removes the second factors');
+  assert.deepEqual(await detailsOf(id, 'link.created'), ['removes the second factors']);
 });
 
 test('a temporary password is not made permanent by a link', async () => {

@@ -175,6 +175,7 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   const here = await addSignedIn();
   const there = await signIn(here.username);
   const api = await logIn(identity, here.username, PASSWORD);
+  const { key: own } = await key({ ...here, token: api });
   await sql`
     update identity.sessions
     set authenticated_at = now() - interval '1 hour', methods = 'passkey'
@@ -195,6 +196,14 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
   const [entry] = await sql`select count, actor_id from identity.audit
     where user_id = ${here.id} and event = 'session.revoked'`;
   assert.deepEqual({ ...entry }, { count: 3, actor_id: here.id });
+  // The keys of the user end only on request.
+  for (const [keys, status, ofKey] of [
+    ['all', 400, 200],
+    ['revoke', 303, 401],
+  ] as const) {
+    assert.equal((await post('/account/sessions/end', page.host, { keys })).status, status);
+    assert.equal((await call(own, 'GET', '/api/test/')).status, ofKey);
+  }
 });
 
 test('max_age and a required factor ask a person for a new sign-in, and do not accept a key', async () => {

@@ -133,24 +133,6 @@ test('the page of a user has the button, asks first, and shows the link', async 
   assert.equal((await post(`/account/users/${chief.id}/secure`, chief.host)).status, 403);
 });
 
-test('owners end all other sessions, and on request their keys', async () => {
-  const user = await enter();
-  const own = await key(user);
-  const end = async (fields: Record<string, string>) => {
-    const { host } = await signIn(user.username);
-    return (await post('/account/sessions/end', host, fields)).status;
-  };
-  assert.equal(await end({}), 303);
-  assert.deepEqual(
-    [await isOpen(identity, user.token), await isOpen(identity, own.key)],
-    [false, true],
-  );
-  assert.equal(await end({ keys: 'all' }), 400);
-  assert.equal(await end({ keys: 'revoke' }), 303);
-  assert.equal(await isOpen(identity, own.key), false);
-  assert.equal(await events(user.id, 'key.revoked'), 1);
-});
-
 test('without the sign-in pages, the old password ends, and an administrator sets another', async (t) => {
   const plain = await startIdentity(t);
   const { id, username } = await plain.enter();
