@@ -3,15 +3,19 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import type { TestContext } from 'node:test';
 import type { Sql } from 'postgres';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { root, runProgram } from '../../support/process.ts';
-import { variables } from '../../support/gatehouse.ts';
+import { startGatehouse, variables } from '../../support/gatehouse.ts';
+import { secretsClient } from '../../support/secrets.ts';
 import { createMachine, findPostgres } from '../ha/cluster.ts';
 import type { Owner } from '../../support/owner.ts';
 import { createServer, PASSWORD } from '../servers.ts';
 
-export const SHARDS = 8;
+/** Of the database of the services, which belongs to a role of this name. */
+export const NAME = 'gatehouse';
+const SHARDS = 8;
 
 const SETTINGS = [
   'shared_preload_libraries=citus',
@@ -91,7 +95,7 @@ export async function migrate(t: Owner, url: string) {
  * Starts a cluster with the schemas of all services, and distributes the secrets.
  * @returns also the address of the database for the services
  */
-export async function startDistributed(t: Owner, database: string) {
+export async function startDistributed(t: Owner, database = NAME) {
   const citus = await startCitus(t);
   await citus.createDatabase(database);
   const url = citus.coordinator.url('gatehouse', database);
@@ -101,10 +105,21 @@ export async function startDistributed(t: Owner, database: string) {
   return { citus, url };
 }
 
+/** The same, with the secrets service. */
+export async function startSecrets(t: TestContext) {
+  const { citus, url } = await startDistributed(t);
+  const { url: at, log } = await startGatehouse(t, ['secrets'], url);
+  return { citus, url, base: at.secrets, client: secretsClient(at.secrets), log };
+}
+
 /** The port of the worker that has each secret, by the id of the secret. */
-export async function portsOf({ coordinator }: Citus, database: string, ids: readonly string[]) {
+export async function portsOf(
+  { coordinator }: Citus,
+  secrets: ReadonlyArray<Readonly<{ id: string }>>,
+) {
+  const ids = secrets.map(({ id }) => id);
   const rows = await withConnection(
-    coordinator.url('postgres', database),
+    coordinator.url('postgres', NAME),
     (sql) => sql<Array<{ id: string; port: number }>>`
       select id, nodeport as port from unnest(${ids}::uuid[]) as id
         join pg_dist_placement
@@ -115,11 +130,11 @@ export async function portsOf({ coordinator }: Citus, database: string, ids: rea
 }
 
 /** Commits in doubt on each worker. */
-export const preparedOn = ({ workers }: Citus, database: string) =>
+export const preparedOn = ({ workers }: Citus) =>
   Promise.all(
     workers.map((worker) =>
-      withConnection(worker.url('postgres', database), async (sql) => {
-        const rows = await sql`select from pg_prepared_xacts where database = ${database}`;
+      withConnection(worker.url('postgres', NAME), async (sql) => {
+        const rows = await sql`select from pg_prepared_xacts where database = ${NAME}`;
         return rows.length;
       }),
     ),

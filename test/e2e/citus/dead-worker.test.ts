@@ -1,20 +1,9 @@
 /** A worker is away: its secrets cannot be used, all others can, and nothing is used up. */
 import assert from 'node:assert/strict';
-import { type TestContext } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
-import { ask, startGatehouse, type Answer } from '../../support/gatehouse.ts';
-import { secretsClient } from '../../support/secrets.ts';
+import { type Answer, ask } from '../../support/gatehouse.ts';
 import { test } from '../../support/until.ts';
-import { portsOf, startDistributed } from './cluster.ts';
-
-const NAME = 'gatehouse';
-
-async function start(t: TestContext) {
-  const { citus, url } = await startDistributed(t, NAME);
-  const { url: at, log } = await startGatehouse(t, ['secrets'], url);
-  const problems = () => [...new Set(log().map(({ error }) => error))].join('\n');
-  return { citus, base: at.secrets, client: secretsClient(at.secrets), problems };
-}
+import { portsOf, startSecrets } from './cluster.ts';
 
 function assertUnavailable(answer: Answer): void {
   assert.deepEqual([answer.status, answer.json.error.code], [503, 'unavailable']);
@@ -22,15 +11,11 @@ function assertUnavailable(answer: Answer): void {
 }
 
 test('a dead worker: its secrets are 503, also beside others, and no read is used up', async (t) => {
-  const { citus, base, client, problems } = await start(t);
+  const { citus, base, client, log } = await startSecrets(t);
   const [worker] = citus.workers;
   const keep = () => client.keep('text', { max_reads: 1 });
   const kept = await Promise.all(Array.from({ length: 24 }, keep));
-  const ports = await portsOf(
-    citus,
-    NAME,
-    kept.map(({ id }) => id),
-  );
+  const ports = await portsOf(citus, kept);
   const isDead = ({ id }: { id: string }) => ports.get(id) === worker.port;
   const dead = kept.filter(isDead).length;
   assert.ok(dead > 2 && kept.length - dead > 2, 'each worker has secrets');
@@ -52,7 +37,8 @@ test('a dead worker: its secrets are 503, also beside others, and no read is use
     Array.from({ length: 24 }, () => client.encrypt({ password: 'new' })),
   );
   const statuses = new Set(stored.map(({ status }) => status));
-  assert.deepEqual(statuses, new Set([201, 503]), problems());
+  const problems = [...new Set(log().map(({ error }) => error))].join('\n');
+  assert.deepEqual(statuses, new Set([201, 503]), problems);
   assertUnavailable(await client.list());
   // Other requests are served, and another replica could do no more.
   assert.equal((await ask('GET', `${base}/readyz`)).status, 200);
@@ -64,7 +50,7 @@ test('a dead worker: its secrets are 503, also beside others, and no read is use
 });
 
 test('without the coordinator the service is not ready', async (t) => {
-  const { citus, base, client } = await start(t);
+  const { citus, base, client } = await startSecrets(t);
   await citus.coordinator.kill();
   assertUnavailable(await client.encrypt({ password: 'text' }));
   assert.equal((await ask('GET', `${base}/readyz`)).status, 503);

@@ -10,9 +10,8 @@ import { variables } from '../../support/gatehouse.ts';
 import { root, runProgram, startProgram } from '../../support/process.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { SERVICES, startServices } from '../faults/system.ts';
-import { distribute, migrate, startCitus } from './cluster.ts';
+import { distribute, migrate, NAME, startCitus } from './cluster.ts';
 
-const NAME = 'gatehouse';
 const bounded = { timeout: 280_000 };
 
 const runCommand = (t: TestContext, words: readonly string[], url: string) =>

@@ -9,10 +9,9 @@ import { withConnection } from '../../../scripts/postgres.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { choose, createRandom, SEED } from '../faults/random.ts';
 import { startServices } from '../faults/system.ts';
-import { type Citus, preparedOn, startDistributed } from './cluster.ts';
+import { type Citus, NAME, preparedOn, startDistributed } from './cluster.ts';
 
 const FAULTS = Number(process.env.FAULTS || 20);
-const NAME = 'gatehouse';
 /** For how long a worker stays away. */
 const AWAY_MS = 500;
 
@@ -38,7 +37,7 @@ test(
   `${FAULTS} kills of workers and moves of shards under load: nothing is lost or read twice`,
   { timeout: 120_000 + FAULTS * 30_000 },
   async (t) => {
-    const { citus, url } = await startDistributed(t, NAME);
+    const { citus, url } = await startDistributed(t);
     const services = await startServices(t, url, () => url);
     const load = await startLoad(t, services);
     await load.progress(50);
@@ -63,7 +62,7 @@ test(
     }
     await load.stop();
     t.diagnostic(await load.check());
-    while ((await preparedOn(citus, NAME)).some((count) => count > 0)) await sleep(100);
+    while ((await preparedOn(citus)).some((count) => count > 0)) await sleep(100);
     assert.equal(failedInMoves, 0, 'a move made requests fail');
     assert.ok(load.requests.counts.secrets.failed > 0, 'no kill made a request fail');
     assert.equal(load.requests.counts.identity.failed, 0);

@@ -4,23 +4,14 @@ import { type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
 import { changeSettings, openConnections, untilSql } from '../../support/connections.ts';
-import { startGatehouse } from '../../support/gatehouse.ts';
-import { secretsClient } from '../../support/secrets.ts';
 import { test } from '../../support/until.ts';
-import { portsOf, preparedOn, startDistributed } from './cluster.ts';
-
-const NAME = 'gatehouse';
+import { NAME, portsOf, preparedOn, startSecrets } from './cluster.ts';
 
 async function start(t: TestContext) {
-  const { citus, url } = await startDistributed(t, NAME);
-  const { url: at } = await startGatehouse(t, ['secrets'], url);
-  const { keep } = secretsClient(at.secrets);
-  const kept = await Promise.all(Array.from({ length: 12 }, () => keep('text', { max_reads: 1 })));
-  const ports = await portsOf(
-    citus,
-    NAME,
-    kept.map(({ id }) => id),
-  );
+  const { citus, url, client } = await startSecrets(t);
+  const keep = () => client.keep('text', { max_reads: 1 });
+  const kept = await Promise.all(Array.from({ length: 12 }, keep));
+  const ports = await portsOf(citus, kept);
   const ids = citus.workers.map(({ port }) => {
     const found = kept.find(({ id }) => ports.get(id) === port);
     return found?.id ?? assert.fail('a worker has no secret');
@@ -58,7 +49,7 @@ for (const [when, isCommitted, what] of [
     // In the same turn, so that one statement is for both.
     const reads = rows.map((row) => useUpRead(database, { ...row, ...given }));
     const outcomes = Promise.allSettled(reads);
-    const areBoth = async () => (await preparedOn(citus, NAME)).every((count) => count === 1);
+    const areBoth = async () => (await preparedOn(citus)).every((count) => count === 1);
     await untilSql(areBoth, 'both workers have prepared the commit');
     // Effective with the next start, or with a reload.
     await withConnection(administrator, (sql) => sql.unsafe(RELEASE));
@@ -67,7 +58,7 @@ for (const [when, isCommitted, what] of [
     if (!isCommitted) await changeSettings(administrator);
 
     await coordinator.start();
-    const isResolved = async () => (await preparedOn(citus, NAME)).every((count) => count === 0);
+    const isResolved = async () => (await preparedOn(citus)).every((count) => count === 0);
     await untilSql(isResolved, 'no commit is in doubt');
     const after = await rowsOf(url, ids);
     assert.deepEqual(
