@@ -16,8 +16,6 @@ const NEEDS: Readonly<Record<string, readonly Need[]>> = {
     ['zbar-tools', 'zbarimg'],
     ...(process.env.BROWSER === 'firefox' ? ([['firefox-esr', 'firefox-esr']] as const) : []),
   ],
-  // Citus itself has no package: its tests say where to get it.
-  citus: [['postgresql-client', 'psql']],
   compose: [
     ['docker.io', 'dockerd'],
     ['iptables', 'iptables'],
