@@ -31,7 +31,6 @@ const RECENT = '?age=15m';
 const query = async () => new URL(await browser.address()).search;
 const textOf = (selector: string) =>
   browser.run(`return document.querySelector('${selector}').textContent`);
-const clipboard = (): Promise<string> => browser.runAsync('return navigator.clipboard.readText()');
 const removeEvents = (...events: string[]) =>
   sql`delete from webhook.events where event in ${sql(events)}`;
 
@@ -170,14 +169,14 @@ test('the body can be copied as curl, and a shell sends the same bytes', async (
   await show(dead);
   await browser.click('copy-curl');
   await browser.untilText('copy-curl', /^Copied$/);
-  const command = await clipboard();
+  const command = await browser.clipboard();
   assert.match(command, /^curl "\$\{URL:-localhost:3000\}"/);
   // A stand-in for curl that prints its last argument.
   const script = `curl() { for last; do :; done; printf %s "$last"; }\n${command}`;
   assert.equal(execFileSync('sh', ['-c', script], { encoding: 'utf8' }), BODY);
   await browser.click('copy-link');
   await browser.untilText('copy-link', /^Copied$/);
-  assert.equal(await clipboard(), `${url}/inbox?id=${dead}`);
+  assert.equal(await browser.clipboard(), `${url}/inbox?id=${dead}`);
 
   await browser.run('navigator.clipboard.writeText = async () => { throw new Error("denied"); }');
   await browser.click('copy-body');

@@ -58,7 +58,7 @@ const bearer: string = login.json.data.session;
 const browser = await startBrowser();
 checkAfterEach(browser);
 
-const untilAt = (address: string) => browser.until(`location.href === '${address}'`);
+const { untilAt, untilTitle } = browser;
 const person = () => browser.text('person');
 const followLink = (label: string) =>
   browser.run(`
@@ -80,7 +80,7 @@ test('the share page leads to the sign-in and back, which also opens the inbox',
   await browser.untilVisible('sign-in');
   assert.equal(await person(), '');
   await browser.click('sign-in');
-  await browser.until('document.title.startsWith("Sign in ·")');
+  await untilTitle('Sign in');
   await takePicture('sign-in', 640);
   await browser.fill('username', 'admin');
   await browser.fill('password', ADMIN_PASSWORD);

@@ -34,7 +34,6 @@ await browser.grantPermission('clipboard-read');
 checkAfterEach(browser, service, restricted, open);
 const files = createFolder();
 
-const clipboard = (): Promise<string> => browser.runAsync('return navigator.clipboard.readText()');
 const valuesOf = (...ids: string[]) => Promise.all(ids.map((id) => browser.value(id)));
 const untilLimits = () =>
   browser.until('/At most about 1 MiB/.test(document.getElementById("file-hint").textContent)');
@@ -48,7 +47,7 @@ test('a first-time user makes a link, copies it, and its receiver sees who runs 
   const link = await submitForm(browser);
   await browser.click('copy');
   await browser.untilText('copy', /^Copied$/);
-  assert.equal(await clipboard(), link);
+  assert.equal(await browser.clipboard(), link);
   await openLink(browser, link);
   assert.match(await browser.text('reveal'), /Someone sent you this through Example & Sons\./);
   assert.equal(await reveal(browser), 'confidential');
@@ -268,5 +267,5 @@ test('without HTTPS the pages say what that means, and offer no file', async () 
   const ignored = /Cross-Origin-Opener-Policy header has been ignored/;
   for (const error of await browser.errors()) assert.match(error, ignored);
   await browser.load(`${open.url}/`);
-  assert.equal(await clipboard(), 'by hand');
+  assert.equal(await browser.clipboard(), 'by hand');
 });

@@ -183,7 +183,7 @@ test('a wrong receipt says so, and one whose key is added in the address bar is 
   const unknown = receipt.replace(/#.*/, `#${'A'.repeat(43)}`);
   for (const wrong of [receipt.slice(0, -1), unknown, pathOf(receipt)]) {
     await browser.load(wrong);
-    await browser.until('document.title.startsWith("No such receipt ·")');
+    await browser.untilTitle('No such receipt');
     assert.equal(await browser.isVisible('burn'), false);
   }
   assert.match(await browser.text('about'), /open the link that you kept\.$/);
@@ -240,5 +240,5 @@ test('a text is copied and saved as it was sent: line ends, a byte order mark, o
   await reveal(browser, (await service.store(MIXED)).link);
   await browser.click('copy');
   await browser.untilText('copy', /^Copied$/);
-  assert.equal(await browser.runAsync('return navigator.clipboard.readText()'), MIXED);
+  assert.equal(await browser.clipboard(), MIXED);
 });

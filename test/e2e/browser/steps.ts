@@ -27,6 +27,14 @@ function waitsOn(driver: Driver) {
       .some((one) => one.checkVisibility() && one.innerText === ${JSON.stringify(heading)})`);
   return {
     untilHeading,
+    /** Waits until the page at this address is complete. */
+    untilAt: (address: string) =>
+      driver.until(
+        `location.href === ${JSON.stringify(address)} && document.readyState === 'complete'`,
+      ),
+    /** Waits until the page has this title, before the name of the site. */
+    untilTitle: (title: string) =>
+      driver.until(`document.title.startsWith(${JSON.stringify(`${title} ·`)})`),
     /** Waits until the page says in its heading that nothing can be done, and offers nothing. */
     async untilEnded(heading: string): Promise<void> {
       await untilHeading(heading);
@@ -78,6 +86,7 @@ export function withSteps(driver: Driver) {
       await driver.open('about:blank');
       await driver.open(address);
     },
+    clipboard: (): Promise<string> => driver.runAsync('return navigator.clipboard.readText()'),
     /** The id of the focused element. */
     focused: (): Promise<string> => driver.run('return document.activeElement.id'),
     /** Console messages except for expected replies: policy violations and script errors remain. */

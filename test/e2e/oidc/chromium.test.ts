@@ -34,9 +34,7 @@ afterEach(async () => {
 });
 await setViewport(browser, 'desktop');
 
-const untilTitle = (title: string) =>
-  browser.until(`document.title.startsWith(${JSON.stringify(`${title} ·`)})`);
-const untilAt = (address: string) => browser.until(`location.href === '${address}'`);
+const { untilAt, untilTitle } = browser;
 const shown = (): Promise<string> => browser.run('return document.body.innerText');
 
 test('a person signs in, allows the program to know them, and signs out there', async () => {

@@ -87,10 +87,7 @@ function pageSteps(browser: Browser, { upstream }: ProxySetup) {
     await browser.fill('password', password);
     await browser.clickOn('form[action="/login"] button[type=submit]');
   };
-  const untilAt = (address: string) =>
-    browser.until(
-      `location.href === ${JSON.stringify(address)} && document.readyState === 'complete'`,
-    );
+  const { untilAt, untilTitle } = browser;
   /** Waits for the program's page. @returns the headers that it received, by small names */
   const untilProgram = async (address: string): Promise<ReadonlyMap<string, string>> => {
     await untilAt(address);
@@ -103,8 +100,7 @@ function pageSteps(browser: Browser, { upstream }: ProxySetup) {
     enterPassword,
     untilAt,
     untilProgram,
-    untilTitle: (title: string) =>
-      browser.until(`document.title.startsWith(${JSON.stringify(`${title} ·`)})`),
+    untilTitle,
     /** Opens a page of the account, after a sign-in by password. */
     async openAccount({ username }: Member, path = ''): Promise<void> {
       await browser.deleteCookies();
