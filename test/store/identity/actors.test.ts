@@ -1,14 +1,16 @@
 /**
  * A change is made with the rights that its caller has at that moment, whatever the request has
- * waited for.
+ * waited for. It commits together with its line in the trail: where one cannot be written, neither
+ * is there.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { randomUUID } from 'node:crypto';
+import { after, test, type TestContext } from 'node:test';
 import type { ISql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
 import { startIdentity } from '../../support/api-users.ts';
-import { untilSql } from '../../support/connections.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { newName, type Person, storeUser } from '../../support/stored-users.ts';
 import { assertError, PASSWORD } from '../../support/users.ts';
 
@@ -118,7 +120,7 @@ test('every route that changes something for a caller is tried here', () => {
   );
 });
 
-const TABLES = ['users', 'sessions', 'api_keys', 'global_revocation', 'audit'];
+const TABLES = ['users', 'sessions', 'api_keys', 'throttles', 'global_revocation', 'audit'];
 /** All that is stored, except the use of a credential. */
 const stored = async (by: Held) => {
   const rows = TABLES.map(
@@ -128,34 +130,34 @@ const stored = async (by: Held) => {
   );
   return (await Promise.all(rows)).map((found) => found.map(({ text }) => String(text)));
 };
-const isWaiting = async () =>
-  (
-    await sql`
-      select from pg_stat_activity
-      where datname = current_database() and wait_event_type = 'Lock'`
-  ).length > 0;
 
-/** The caller loses its rights while the request waits for the transaction that takes them. */
-async function assertLost(kind: Kind, [route, , about]: Change, loss: Loss): Promise<void> {
-  const [what, status, table, set] = loss;
-  const all = await scene(kind);
+type Sent = Parameters<typeof call>;
+function requestOf(all: Scene, [route, , about]: Change): Sent {
   const { id = '', query = '', body } = about?.(all) ?? {};
   const [method = '', pattern = ''] = route.split(' ');
-  const path = pattern.replace(/\{\w+\}/, id) + query;
+  return [all.bearer, method, pattern.replace(/\{\w+\}/, id) + query, body];
+}
+
+/** The caller loses its rights while the request waits for the transaction that takes them. */
+async function assertLost(kind: Kind, change: Change, loss: Loss): Promise<void> {
+  const [what, status, table, set] = loss;
+  const all = await scene(kind);
   const row = table === 'users' ? all.user : all.id;
-  let isDone = false;
-  const { answer, before } = await other.begin(async (held) => {
-    const { count } = await held`
-      update identity.${held(table)} set ${held.unsafe(set)}
-      where ${table === 'global_revocation'} or to_jsonb(${held(table)}) ->> 'id' = ${row}`;
-    assert.equal(count, 1);
-    const sent = call(all.bearer, method, path, body).finally(() => {
-      isDone = true;
-    });
-    await untilSql(async () => isDone || (await isWaiting()), 'it waits, or is answered');
-    return { answer: () => sent, before: await stored(held) };
-  });
-  assertError(await answer(), status, status === 401 ? 'unauthorized' : 'forbidden');
+  let before: string[][] = [];
+  const [answer = assert.fail()] = await meanwhile(
+    other,
+    async (held) => {
+      const { count } = await held`
+        update identity.${held(table)} set ${held.unsafe(set)}
+        where ${table === 'global_revocation'} or to_jsonb(${held(table)}) ->> 'id' = ${row}`;
+      assert.equal(count, 1);
+    },
+    () => [call(...requestOf(all, change))],
+    async (held) => {
+      before = await stored(held);
+    },
+  );
+  assertError(answer, status, status === 401 ? 'unauthorized' : 'forbidden');
   assert.deepEqual(await stored(sql), before, what);
   await sql`update identity.global_revocation set sessions_end_at = null`;
 }
@@ -170,3 +172,96 @@ for (const [index, change] of CHANGES.entries()) {
     });
   }
 }
+
+// --- Changes and the trail
+
+/** Lets PostgreSQL refuse these rows, as a full disk or a lost right would. */
+async function refuse(t: TestContext, table: string, when: string, condition = 'true') {
+  const name = `refuse_${randomUUID().replaceAll('-', '')}`;
+  await sql.unsafe(`
+    create function public.${name}() returns trigger language plpgsql as
+      $$ begin raise exception 'refused' using errcode = 'disk_full'; end $$;
+    create trigger ${name} before ${when} on identity.${table} for each row
+      when (${condition}) execute function public.${name}()`);
+  t.after(async () => {
+    await sql.unsafe(`drop function public.${name}() cascade`);
+  });
+}
+
+/** What also leaves an entry: what needs no right, and what fails. */
+const OTHERS: ReadonlyArray<(by: Person) => Sent> = [
+  ({ username }) => [null, 'POST', '/api/auth/login', { username, password: PASSWORD }],
+  ({ username }) => [null, 'POST', '/api/auth/login', { username, password: 'wrong' }],
+  () => [null, 'POST', '/api/auth/login', { username: newName(), password: 'wrong' }],
+  ({ session }) => [null, 'POST', '/api/auth/logout', { session }],
+  ({ session }) => [
+    session,
+    'POST',
+    '/api/auth/password',
+    { ...NEW_PASSWORD, current_password: 'wrong' },
+  ],
+];
+
+/** Everything that can be done, each with users of its own. The last one ends all sessions. */
+async function requests(): Promise<Sent[]> {
+  const all: Sent[] = [];
+  for (const sentBy of OTHERS) all.push(sentBy(await storeUser(sql)));
+  for (const change of CHANGES) {
+    const [, [kind = 'session']] = change;
+    all.push(requestOf(await scene(kind), change));
+  }
+  return all;
+}
+
+async function assertNothingDone(...sent: Sent): Promise<void> {
+  const before = await stored(sql);
+  assertError(await call(...sent), 500, 'service_failed');
+  assert.deepEqual(await stored(sql), before, sent.slice(1, 3).join(' '));
+}
+
+test('without a line in the trail nothing is changed, whatever was asked for', async (t) => {
+  const all = await requests();
+  await refuse(t, 'audit', 'insert');
+  for (const sent of all) await assertNothingDone(...sent);
+});
+
+test('without the change there is no line in the trail', async (t) => {
+  const all = await requests();
+  // What is refused here is what every one of them changes besides the trail itself.
+  for (const table of ['users', 'sessions', 'api_keys']) {
+    await refuse(t, table, 'insert');
+    await refuse(t, table, 'update');
+  }
+  await refuse(t, 'throttles', 'insert');
+  await refuse(t, 'global_revocation', 'update');
+  for (const sent of all) await assertNothingDone(...sent);
+});
+
+test('a change with several rows in the trail fails if one of them cannot be written', async (t) => {
+  const { session: admin } = await storeUser(sql, true);
+  const { user_id: user, session } = await storeUser(sql);
+  const path = `/api/user/${user}`;
+  const several: ReadonlyArray<readonly [event: string, sent: Sent]> = [
+    ['key.revoked', [admin, 'DELETE', path]],
+    ['session.revoked', [admin, 'DELETE', path]],
+    ['session.revoked', [admin, 'PATCH', path, { enabled: false }]],
+    ['session.revoked', [admin, 'POST', `${path}/password`, { password: PASSWORD }]],
+    ['session.revoked', [session, 'POST', '/api/auth/password', NEW_PASSWORD]],
+  ];
+  for (const [event, sent] of several) {
+    await t.test(`${sent[1]} without ${event}`, async (inner) => {
+      await refuse(inner, 'audit', 'insert', `new.event = '${event}'`);
+      await assertNothingDone(...sent);
+    });
+  }
+});
+
+test('without a failure, each change succeeds and has its entry', async () => {
+  const entries = async () => (await sql`select from identity.audit`).length;
+  for (const sent of await requests()) {
+    const before = await entries();
+    const answer = await call(...sent);
+    assert.ok(answer.status < 500, answer.text);
+    assert.ok((await entries()) > before, `${sent.slice(1, 3).join(' ')} left no line`);
+  }
+});
