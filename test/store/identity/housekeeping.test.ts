@@ -50,14 +50,14 @@ beforeEach(async () => {
 async function addSessions(
   kind: string,
   rows: number,
-  { expired = '-1 hour', changed = '2 hours', flag = '' } = {},
+  { expired = '-1 hour', changed = '2 hours', created = '60 days', flag = '' } = {},
 ): Promise<void> {
   await sql`
     insert into identity.sessions (id, token_digest, user_id, revoked, logged_out, expires_at,
       created_at, updated_at, last_seen_at, user_agent)
     select gen_random_uuid(), decode(replace(gen_random_uuid()::text, '-', ''), 'hex'),
       case when n % 2 = 0 then ${ada}::uuid else ${grace}::uuid end, ${flag === 'revoked'},
-      ${flag === 'logged out'}, now() - ${expired}::interval, now() - interval '60 days',
+      ${flag === 'logged out'}, now() - ${expired}::interval, now() - ${created}::interval,
       now() - ${changed}::interval, now() - interval '60 days', ${kind}
     from generate_series(1, ${rows}) n`;
 }
@@ -96,6 +96,7 @@ test('sessions that ended with all of a user, or of everyone, are removed after 
         where id = ${userId}`;
   // The sessions were created 60 days ago, half of them by each user.
   await addSessions('open', 6);
+  await addSessions('of later logins', 2, { created: '1 second' });
   for (const [userId, ago, owners] of [
     [ada, '25 hours', [grace, grace, grace]],
     [grace, '23 hours', [grace, grace, grace]],
@@ -104,12 +105,13 @@ test('sessions that ended with all of a user, or of everyone, are removed after 
   ] as const) {
     await end(userId, ago);
     assert.equal(await one.remove('sessions'), false);
-    const rows = await sql`select user_id from identity.sessions`;
+    const rows = await sql`select user_id from identity.sessions where user_agent = 'open'`;
     assert.deepEqual(
       rows.map(({ user_id }) => user_id),
       owners,
     );
   }
+  assert.deepEqual(await kinds(), { 'of later logins': 2 });
   await sql`update identity.users set sessions_end_at = null`;
   await sql`update identity.global_revocation set sessions_end_at = null`;
 });
