@@ -7,9 +7,7 @@ import {
   maskedKey,
   parseApiKey,
   parseSessionToken,
-  plainToken,
 } from '../../../src/identity/token.ts';
-import { edited, encodings, seeded } from '../../support/random.ts';
 
 const UUID = '0190c0de-1234-4abc-8def-0123456789ab';
 const TOKEN = `session:${UUID}`;
@@ -17,6 +15,13 @@ const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 const base64 = (text: string) => Buffer.from(text, 'utf8').toString('base64');
 const ENCODED = base64(TOKEN);
 const BARE = ENCODED.replaceAll('=', '');
+
+/** In Base64 and Base64url, unpadded and padded. */
+const encodings = (text: string): string[] =>
+  (['base64', 'base64url'] as const).flatMap((encoding) => {
+    const encoded = Buffer.from(text, 'latin1').toString(encoding).replace(/=+$/, '');
+    return [encoded, encoded + '='.repeat(-encoded.length & 3)];
+  });
 
 /** A token, its Base64 and its Base64url, which may follow the prefix. */
 function formsOf(token: string): string[] {
@@ -62,23 +67,6 @@ const NO_TOKENS = [
 test('nothing else is a session token', () => {
   for (const other of [...NO_TOKENS, createApiKey()])
     assert.equal(parseSessionToken(other), null, other.slice(0, 60));
-});
-
-test('every random text that parses is one of the forms of its canonical form', () => {
-  const random = seeded(1);
-  const alphabet = [...'0123456789abcdefABCDEFsion:-_=+/ \0\u00e9\u{1f511}'];
-  let parsed = 0;
-  for (let round = 0; round < 20_000; round += 1) {
-    const forms = formsOf(createSessionToken());
-    const credential = edited(forms[random(forms.length)] ?? '', alphabet, random);
-    const token = plainToken(credential);
-    if (token === null) continue;
-    parsed += 1;
-    assert.match(token, /^session:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
-    assert.ok(formsOf(token).includes(credential), credential);
-    assert.equal(plainToken(token), token);
-  }
-  assert.ok(parsed > 1_000 && parsed < 19_000, String(parsed));
 });
 
 test('a new token is session: and a random UUID of version 4', () => {

@@ -165,14 +165,14 @@ test('a program learns of the end of a session, with its id, and once', async ()
   assert.match(page.text, /asks you to sign out/);
 });
 
-test('not if it has never exchanged its code', async () => {
+test('a program that has never exchanged its code is not told', async () => {
   const { id, host } = await provider.addSignedIn();
   await provider.codeFor(web, host);
   await endSession(id);
   assert.equal((await told()).length, 0);
 });
 
-test('also if all sessions end at once, or the person ends the access', async () => {
+test('a program is told if all sessions end at once, or the person ends the access', async () => {
   const { id } = await signedIn();
   await call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`);
   const { host } = await signedIn();

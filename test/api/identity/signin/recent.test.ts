@@ -201,7 +201,7 @@ async function addTemporary() {
   return user;
 }
 
-test('it opens neither verify nor the pages and makes no key; the rest works', async () => {
+test('a temporary password opens neither verify nor the pages and makes no key; the rest works', async () => {
   const { username } = await addTemporary();
   const { session, password_expires_at } = (await login(username)).json.data;
   assert.ok(password_expires_at);
@@ -222,7 +222,7 @@ test('it opens neither verify nor the pages and makes no key; the rest works', a
   assert.equal((await call(bearer, 'POST', '/api/key/', {})).status, 201);
 });
 
-test('a login with it and a code does not pass verify', async () => {
+test('a login with a temporary password and a code does not pass verify', async () => {
   const user = await addEnrolled();
   await makeTemporary(user.id);
   const bearer = (await login(user.username, PASSWORD, await freshCode(user))).json.data.session;
@@ -233,7 +233,7 @@ test('a login with it and a code does not pass verify', async () => {
   }
 });
 
-test('on the page, it cannot be changed to itself; whoever chooses another is signed in', async () => {
+test('a temporary password cannot be changed to itself; whoever chooses another is signed in', async () => {
   const { username } = await addTemporary();
   const cookie = (await enterPassword(username)).pending;
   for (const password of [PASSWORD, WIDE])
@@ -244,7 +244,7 @@ test('on the page, it cannot be changed to itself; whoever chooses another is si
   assert.match((await choosePassword(cookie, `${OWN}-2`)).text, /This sign-in has ended/);
 });
 
-test('only the page that replaces it says that it is temporary', async () => {
+test('only the page that replaces a temporary password says that it is one', async () => {
   const user = await addEnrolled();
   const other = await addTemporary();
   const says = /was generated or set by an administrator/;
