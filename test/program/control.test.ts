@@ -1,11 +1,11 @@
 /** CONTROL_SOCKET: what an operator sees and changes of a process that runs. */
 import assert from 'node:assert/strict';
-import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { assertRefused, runCommand } from '../support/commands.ts';
 import { untilSql } from '../support/connections.ts';
+import { makeDirectory } from '../support/directories.ts';
 import {
   ADMIN_PASSWORD,
   ask,
@@ -18,8 +18,7 @@ import {
 import { buildProgram, startProgram } from '../support/process.ts';
 import { test, until } from '../support/until.ts';
 
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-control-'));
-after(() => rmSync(place, { recursive: true }));
+const place = makeDirectory({ after }, 'control');
 const socketIn = (name: string) => ({ CONTROL_SOCKET: join(place, name) });
 const environment = socketIn('both');
 const run = (words: string, given = environment) => runCommand(words.split(' '), given);

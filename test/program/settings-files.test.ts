@@ -1,14 +1,13 @@
 /** Variables whose values are in files, and what files and shells leave around a value. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
+import { makeDirectory } from '../support/directories.ts';
 import { LONG, NEEDED, problems, readGiven as read, VARIABLES } from '../support/settings.ts';
 import { wordsOf } from '../support/words.ts';
 
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-config-'));
-after(() => rmSync(place, { recursive: true, force: true }));
+const place = makeDirectory({ after }, 'config');
 function file(content: string | Buffer): string {
   const path = join(place, 'value');
   writeFileSync(path, content);

@@ -1,11 +1,11 @@
 /** Commands as terminal sessions, `transcripts/*.txt`, on a real database and running services. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { runCommand } from '../support/commands.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
 import { WEBHOOK_SECRET } from '../support/senders.ts';
 import { SERVICES } from '../support/settings.ts';
@@ -34,8 +34,7 @@ async function openSession(t: TestContext, { header }: Transcript): Promise<Sess
   const directive = (name: string) => header.find(([first]) => first === name)?.slice(1) ?? [];
   const create = directive('database')[0] === 'empty' ? createEmptyDatabase : createDatabase;
   const { url, sql } = await create(t);
-  const files = mkdtempSync(join(tmpdir(), 'gatehouse-transcript-'));
-  t.after(() => rmSync(files, { recursive: true }));
+  const files = makeDirectory(t, 'transcript');
   const values: Values = new Map([
     ['auth_token', AUTH_TOKEN],
     ['webhook_secret', WEBHOOK_SECRET],

@@ -1,12 +1,12 @@
 /** Each service can be deleted from the tree, and what remains compiles. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
 import { importsOf, readTree, root, serviceNames } from '../../scripts/reading.ts';
+import { makeDirectory } from '../support/directories.ts';
 
 const source = readTree();
 const run = promisify(execFile);
@@ -32,8 +32,7 @@ function writeWithout(service: string, copy: string): void {
 }
 
 test('without any one of the services, what remains compiles', async (context) => {
-  const place = mkdtempSync(join(tmpdir(), 'gatehouse-without-'));
-  context.after(() => rmSync(place, { recursive: true, force: true }));
+  const place = makeDirectory(context, 'without');
   symlinkSync(join(root, 'node_modules'), join(place, 'node_modules'));
   writeFileSync(join(place, 'package.json'), '{"type": "module"}');
   for (const service of serviceNames(source)) writeWithout(service, join(place, service));

@@ -1,8 +1,7 @@
 /** The processes that compose.yaml, the systemd units and the Kubernetes manifests start. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { configure, SERVICE_NAMES } from '../../src/serve.ts';
@@ -15,6 +14,7 @@ import {
   systemdUnits,
   valuesOf,
 } from '../support/deploy.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { readDocument } from '../support/documents.ts';
 import { startGatehouse } from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
@@ -22,8 +22,7 @@ import { SERVICES, VARIABLES } from '../support/settings.ts';
 
 const database = await createDatabase();
 const DEPLOYED = [...composeServices(), ...systemdUnits(SERVICE_NAMES), ...kubernetesWorkloads()];
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-deploy-'));
-after(() => rmSync(place, { recursive: true, force: true }));
+const place = makeDirectory({ after }, 'deploy');
 const secrets = join(place, 'secrets');
 const createSecrets = () => execFileSync('sh', [join(root, 'deploy/compose/new-secrets'), secrets]);
 createSecrets();

@@ -1,12 +1,12 @@
 /** The tour and its pages as a reader runs them: each command, and what it prints. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
 import { createEmptyDatabase } from '../support/database.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { documentedMetrics, readDocument as read } from '../support/documents.ts';
 import { AUTH_TOKEN, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 
@@ -67,8 +67,7 @@ function seriesOf(text: string): string[] {
 
 test('every command of the tour gets the printed reply, and the metrics are as documented', async (context) => {
   const database = await createEmptyDatabase(context);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tour-'));
-  after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory({ after }, 'tour');
   const state = join(directory, '.data');
   mkdirSync(state);
   const environment = {

@@ -1,18 +1,18 @@
 /** The tutorials, pasted as they are printed, against real services. */
 import assert from 'node:assert/strict';
-import { execFile, spawn } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { execFile } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import type { ServiceName } from '../../src/serve.ts';
 import { createEmptyDatabase } from '../support/database.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { readDocument } from '../support/documents.ts';
 import { AUTH_TOKEN, startGatehouse, variables } from '../support/gatehouse.ts';
 import { cookieFrom, PORTAL, visitorOf } from '../support/portal.ts';
 import { freePorts } from '../support/ports.ts';
-import { root } from '../support/process.ts';
+import { root, startProcess } from '../support/process.ts';
 import { test, until } from '../support/until.ts';
 
 const run = promisify(execFile);
@@ -23,8 +23,7 @@ const blocksOf = (document: string, language: string): string =>
     .join('\n');
 
 function createDirectory(context: TestContext): string {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tutorial-'));
-  context.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory(context, 'tutorial');
   mkdirSync(join(directory, '.data'));
   writeFileSync(join(directory, '.data/auth-token'), AUTH_TOKEN);
   return directory;
@@ -68,12 +67,8 @@ test('the tutorial of webhook delivers a signed event twice', async (context) =>
   writeFileSync(join(directory, '.data/forward-secret'), secret);
   const receiver = blocksOf('docs/tutorial-webhook.md', 'js').replace('5001', port);
   writeFileSync(join(directory, 'receiver.mjs'), receiver);
-  const child = spawn(process.execPath, ['receiver.mjs'], { cwd: directory });
-  context.after(() => child.kill());
-  let received = '';
-  child.stdout.on('data', (text) => {
-    received += String(text);
-  });
+  const command = [process.execPath, 'receiver.mjs'];
+  const { stdout: received } = startProcess(context, command, {}, { cwd: directory });
   const printed = await follow(context, 'webhook', directory, {
     WEBHOOK_SECRET: 'webhook-secret-for-tests-0123456789abcdef',
     WEBHOOK_FORWARD_URL: `http://127.0.0.1:${port}/`,
@@ -81,9 +76,9 @@ test('the tutorial of webhook delivers a signed event twice', async (context) =>
     WEBHOOK_FORWARD_SECRET: secret,
   });
   assert.match(printed, /"status":"accepted"/);
-  await until(() => received.split('\n').length > 2, 'two deliveries');
+  await until(() => received().split('\n').length > 2, 'two deliveries');
   const line = 'push: {"ref": "refs/heads/main", "commits": [{"message": "Fix the door"}]}\n';
-  assert.equal(received, line + line);
+  assert.equal(received(), line + line);
 });
 
 /** The shop of the tutorial, with a key that the commands of the tutorial have made. */
@@ -107,14 +102,9 @@ async function openShop(context: TestContext) {
   assert.doesNotMatch(program, /admin/i);
   const localhost = 'http://localhost:3000';
   writeFileSync(join(directory, 'shop.mjs'), program.replace(localhost, url.identity));
-  const child = spawn(process.execPath, ['shop.mjs'], { cwd: directory });
-  context.after(() => child.kill());
-  let printed = '';
-  child.stdout.on('data', (text) => {
-    printed += String(text);
-  });
+  const running = startProcess(context, [process.execPath, 'shop.mjs'], {}, { cwd: directory });
   const shop = `http://127.0.0.1:${port}`;
-  await until(() => printed.includes('open'), 'the shop');
+  await running.prints(/open/);
 
   let cookie = '';
   const send = async (path: string, fields: Record<string, string>) => {
@@ -123,7 +113,7 @@ async function openShop(context: TestContext) {
     cookie = reply.headers.get('set-cookie')?.split(';')[0] ?? cookie;
     return /^<p>(.*)<\/p>/.exec(await reply.text())?.[1] ?? '';
   };
-  return { shop, identity: url.identity, send, printed: () => printed };
+  return { shop, identity: url.identity, send, printed: running.stdout };
 }
 
 test('the program of the tutorial about backends signs up, resets, makes keys and deletes', async (context) => {

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { after } from 'node:test';
 import { promisify } from 'node:util';
 import { startPostgres, withConnection } from '../../scripts/postgres.ts';
+import { makeDirectory } from './directories.ts';
 import type { Owner } from './owner.ts';
 import { startProxy } from './proxy.ts';
 
@@ -14,8 +15,7 @@ const ROLE = `create role app superuser login password 'app-word'`;
 
 /** The directory of a stopped server. To copy it takes a third of the CPU of a new database. */
 async function createModel() {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-hosts-'));
-  after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory({ after }, 'hosts');
   const server = await startPostgres({ directory, durable: false });
   await withConnection(server.url, (sql) => sql.unsafe(ROLE));
   await server.stop();

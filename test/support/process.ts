@@ -2,6 +2,7 @@
  * The program as its users run it: compiled, in a process of its own, with an environment that
  * holds nothing else.
  */
+import assert from 'node:assert/strict';
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
@@ -22,40 +23,59 @@ interface End {
   readonly signal: NodeJS.Signals | null;
 }
 
-export type Running = ReturnType<typeof startProgram>;
+export type Running = ReturnType<typeof startProcess>;
 
-export interface StartOptions {
+interface ProcessOptions {
   readonly input?: string | Buffer;
   readonly uid?: number;
   readonly gid?: number;
   readonly cwd?: string;
+  /** In a process group of its own. */
+  readonly detached?: boolean;
+  /** Closes standard output at once, as `… | head -0` does. */
+  readonly deaf?: boolean;
+}
+
+export interface StartOptions extends ProcessOptions {
   /** How many files, sockets and pipes it may have open. */
   readonly files?: number;
   /** The directory of a memory cgroup (version 1) that the process joins before it starts. */
   readonly cgroup?: string;
   /** The command of another Node. */
   readonly node?: readonly string[];
-  /** Closes standard output at once, as `… | head -0` does. */
-  readonly deaf?: boolean;
 }
 
-/**
- * @param directory as `buildProgram` made it
- * @param environment all of it: nothing is inherited
- */
+/** @param directory as `buildProgram` made it */
 export function startProgram(
   owner: Owner,
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  options: StartOptions = {},
+  { files, cgroup, node = [process.execPath], ...options }: StartOptions = {},
+): Running {
+  const command = [...node, join(directory, 'dist/cli.js'), ...words];
+  const limits = [
+    ...(files === undefined ? [] : [`ulimit -n ${files}`]),
+    ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`]),
+  ];
+  const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
+  const all = limits.length === 0 ? command : limited;
+  return startProcess(owner, all, environment, { cwd: directory, ...options });
+}
+
+/** @param environment all of it: nothing is inherited */
+export function startProcess(
+  owner: Owner,
+  [program = '', ...words]: readonly string[],
+  environment: Readonly<Record<string, string>>,
+  { deaf, input = '', ...options }: ProcessOptions = {},
 ) {
-  const child = spawnProgram(directory, words, environment, options);
+  const child = spawn(program, words, { env: { ...environment }, ...options });
   const output = readOutput(child);
-  if (options.deaf) child.stdout.destroy();
+  if (deaf) child.stdout.destroy();
   // A program that does not read its input may be gone before all of it is written.
   child.stdin.on('error', () => {});
-  child.stdin.end(options.input ?? '');
+  child.stdin.end(input);
   let isOver = false;
   const ended = endOf(child).finally(() => {
     isOver = true;
@@ -65,15 +85,22 @@ export function startProgram(
     child.stdout.resume();
     await ended;
   });
+  const text = () => output.stdout() + output.stderr();
   const line = async (fits: (line: Line) => boolean): Promise<Line> => {
     const find = () => output.log().find(fits);
     await until(() => isOver || find() !== undefined, `a log line that fits ${fits.toString()}`);
-    const found = find();
-    if (!found) throw new Error(`ended without that line: ${output.stdout()}${output.stderr()}`);
-    return found;
+    return find() ?? assert.fail(`ended without that line: ${text()}`);
   };
   return {
     ...output,
+    /** Resolves when this is printed; rejects when the process ends before that. */
+    async prints(pattern: RegExp) {
+      await until(
+        () => isOver || pattern.test(text()),
+        () => `${pattern} in ${text()}`,
+      );
+      assert.match(text(), pattern);
+    },
     /** Resolves with the first log line that fits; rejects when the process ends before that. */
     line,
     /** `http://127.0.0.1:…` of a service, once it listens. */
@@ -117,22 +144,6 @@ function readOutput({ stdout, stderr }: ChildProcessWithoutNullStreams) {
     stopReading: () => stdout.pause(),
     read: () => stdout.resume(),
   };
-}
-
-function spawnProgram(
-  directory: string,
-  words: readonly string[],
-  environment: Readonly<Record<string, string>>,
-  { files, cgroup, node = [process.execPath], uid, gid, cwd = directory }: StartOptions,
-): ChildProcessWithoutNullStreams {
-  const command = [...node, join(directory, 'dist/cli.js'), ...words];
-  const limits = [
-    ...(files === undefined ? [] : [`ulimit -n ${files}`]),
-    ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`]),
-  ];
-  const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
-  const [program = '', ...rest] = limits.length === 0 ? command : limited;
-  return spawn(program, rest, { env: { ...environment }, cwd, uid, gid });
 }
 
 function endOf(child: ChildProcessWithoutNullStreams): Promise<End> {

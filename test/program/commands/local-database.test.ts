@@ -1,20 +1,19 @@
 /** Commands in a directory where `make start` runs. */
 import assert from 'node:assert/strict';
-import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chownSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, test, type TestContext } from 'node:test';
 import { configure } from '../../../src/serve.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { WEBHOOK_SECRET } from '../../support/senders.ts';
 
 const home = process.cwd();
 afterEach(() => process.chdir(home));
 
 function enterDirectory(t: TestContext, files: Readonly<Record<string, string>>): void {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-local-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+  const directory = makeDirectory(t, 'local');
   process.chdir(directory);
   mkdirSync('.data');
   for (const [name, text] of Object.entries(files)) writeFileSync(join('.data', name), `${text}\n`);

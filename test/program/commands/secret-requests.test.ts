@@ -1,20 +1,19 @@
 /** `secret request`, `secret answer`, and `secret get` with a link to keep. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { expireRequest } from '../../support/altered-requests.ts';
 import { assertRefused, runCommand, startCommand } from '../../support/commands.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import { until } from '../../support/until.ts';
 
 const { secrets: base, sql } = await launch(['secrets'], { SHARE_PAGES: 'on' });
-const files = mkdtempSync(join(tmpdir(), 'gatehouse-requests-'));
-after(() => rmSync(files, { recursive: true }));
+const files = makeDirectory({ after }, 'requests');
 
 const own = { GATEHOUSE_URL: base, AUTH_TOKEN };
 const request = async (...words: readonly string[]) => {

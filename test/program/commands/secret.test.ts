@@ -1,11 +1,11 @@
 /** `secret put` and `secret get`: texts, files, and links as pages make and mail programs leave them. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { plainKey, plainKeys, plainSeal } from '../../unit/vectors/plain-browser-envelope.ts';
@@ -16,8 +16,7 @@ const own = { GATEHOUSE_URL: base, AUTH_TOKEN };
 // Without pages, and thus with smaller limits.
 const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl, { SECRET_TTL: '0' });
 const plain = { GATEHOUSE_URL: `${url.secrets}/`, AUTH_TOKEN };
-const files = mkdtempSync(join(tmpdir(), 'gatehouse-secret-'));
-after(() => rmSync(files, { recursive: true }));
+const files = makeDirectory({ after }, 'secret');
 
 async function put(input: string | Buffer, ...options: readonly string[]) {
   const { code, stdout, stderr } = await runCommand(['secret', 'put', ...options], own, input);

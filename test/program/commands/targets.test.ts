@@ -1,12 +1,12 @@
 /** `token target`: it applies to a running service at once, and is refused whole if it is wrong. */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { untilSql } from '../../support/connections.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
@@ -78,8 +78,7 @@ test('what is not given stays, and --reset takes it back', async () => {
 
 test('a program takes the place of an address', async (t) => {
   const { id, token } = await add();
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-targets-'));
-  t.after(() => rmSync(directory, { recursive: true }));
+  const directory = makeDirectory(t, 'targets');
   const file = join(directory, 'ran');
   await set([id, '--forward', `${target.url}/before`]);
   const write = `require('node:fs').writeFileSync(${JSON.stringify(file)}, '')`;

@@ -1,18 +1,17 @@
 /** `token test` says of a captured request what the service answers. */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { runCommand } from '../../support/commands.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { addToken, signedBy, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'gatehouse-token-test-'));
-after(() => rmSync(directory, { recursive: true }));
+const directory = makeDirectory({ after }, 'token-test');
 const { sql, databaseUrl, database, base } = await launchWebhook();
 
 type Headers = Readonly<Record<string, string>>;

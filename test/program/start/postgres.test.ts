@@ -4,27 +4,24 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   existsSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
-  rmSync,
   statSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { EMBEDDED, findBinaries, unprivilegedUser } from '../../../scripts/binaries.ts';
 import { firstValue } from '../../../scripts/first-values.ts';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { SetupError } from '../../../scripts/setup-error.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { root } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
 // Only its owner may enter it, like a checkout in root's home directory.
-const closed = mkdtempSync(join(tmpdir(), 'gatehouse-closed-'));
-after(() => rmSync(closed, { recursive: true, force: true }));
+const closed = makeDirectory({ after }, 'closed');
 const directory = join(closed, 'state');
 const data = join(directory, 'postgres/data');
 

@@ -1,11 +1,9 @@
 /** `make start` itself, in a checkout of its own, with stand-ins for the three services. */
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import {
   cpSync,
   existsSync,
   mkdirSync,
-  mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -14,16 +12,16 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { createServer as createWebServer } from 'node:http';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { freePorts } from '../../support/ports.ts';
+import { startProcess } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
 const repository = join(import.meta.dirname, '../../..');
-const checkout = mkdtempSync(join(tmpdir(), 'gatehouse-checkout-'));
-after(() => rmSync(checkout, { recursive: true, force: true }));
+const checkout = makeDirectory({ after }, 'checkout');
 cpSync(join(repository, 'scripts'), join(checkout, 'scripts'), { recursive: true });
 symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
 writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
@@ -65,48 +63,29 @@ mkdirSync(join(checkout, 'src'));
 writeFileSync(join(checkout, 'dist/cli.js'), standIn);
 writeFileSync(join(checkout, 'src/cli.ts'), standIn);
 
-const [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT] = await freePorts(3);
+const [IDENTITY_PORT = '', SECRETS_PORT = '', WEBHOOK_PORT = ''] = await freePorts(3);
+const PORTS = { IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT };
 
 function start(t: TestContext, variables: Record<string, string> = {}, ...args: string[]) {
-  const env = { PATH: process.env.PATH, IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT, ...variables };
+  const env = { PATH: process.env.PATH ?? '', ...PORTS, ...variables };
   // Compiled, to save the time that tsx takes; --watch needs tsx itself.
   const script = args.includes('--watch')
     ? ['--import', 'tsx', 'scripts/start.ts']
     : ['scripts/start.js'];
-  const child = spawn(process.execPath, [...script, ...args], {
-    cwd: checkout,
-    env,
-    detached: true,
-  });
-  let text = '';
-  let isOver = false;
-  for (const stream of [child.stdout, child.stderr])
-    stream.on('data', (part: Buffer) => {
-      text += part.toString();
-    });
-  const ended = new Promise<number | null>((resolve) => {
-    child.once('close', (code) => {
-      isOver = true;
-      resolve(code);
-    });
-  });
-  t.after(() => child.kill('SIGKILL'));
+  const command = [process.execPath, ...script, ...args];
+  const running = startProcess(t, command, env, { cwd: checkout, detached: true });
+  const output = () => running.stdout() + running.stderr();
   return {
-    ended,
-    output: () => text,
+    ...running,
+    ended: running.ended.then(({ code }) => code),
+    output,
     /** The values that the stand-in has printed under this name. */
     said: (word: string) =>
-      [...text.matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
+      [...output().matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
         ([, value = '']) => value,
       ),
-    shows: async (part: string) => {
-      await until(() => isOver || text.includes(part), `"${part}"`);
-      assert.ok(text.includes(part), `ended without "${part}":\n${text}`);
-    },
     /** As Ctrl-C does: to the whole process group. */
-    press: (signal: NodeJS.Signals) =>
-      process.kill(-(child.pid ?? assert.fail('it was started')), signal),
-    kill: () => child.kill('SIGKILL'),
+    press: (signal: NodeJS.Signals) => process.kill(-running.pid, signal),
   };
 }
 
@@ -121,7 +100,7 @@ const USERS = `
 
 const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
-const ready = 'Gatehouse is ready';
+const ready = /Gatehouse is ready/;
 
 const said = (run: ReturnType<typeof start>, names: readonly string[]) =>
   Object.fromEntries(names.map((name) => [name, run.said(name).join()]));
@@ -129,8 +108,8 @@ const HOSTS = ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'];
 
 test('a first start generates and prints everything, and Ctrl-C ends it in order', async (t) => {
   const run = start(t);
-  await run.shows(ready);
-  await run.shows('"42"');
+  await run.prints(ready);
+  await run.prints(/"42"/);
   const [database] = run.said('database');
   await query(database, 'create table kept as select 42 as number');
   await query(database, USERS);
@@ -161,7 +140,7 @@ test('a first start generates and prints everything, and Ctrl-C ends it in order
   const forCommands = ['signin-pages', 'signin-origin', 'webhook-forward-allow-private'];
   assert.deepEqual(forCommands.map(kept), ['on', origin, 'on']);
 
-  const shown = run.output().slice(run.output().indexOf(ready));
+  const shown = run.output().slice(run.output().search(ready));
   for (const text of [
     `Open ${origin}/login and sign in as admin with the first password a-generated-password.`,
     'administrator admin, first password a-generated-password\n',
@@ -183,7 +162,7 @@ test('a first start generates and prints everything, and Ctrl-C ends it in order
 test('a second start reuses everything, rejects a third, and ends when PostgreSQL ends', async (t) => {
   const before = kept('auth-token');
   const run = start(t);
-  await run.shows(ready);
+  await run.prints(ready);
   assert.deepEqual(run.said('AUTH_TOKEN'), [before]);
   const rows = await query(run.said('database')[0], 'select number from kept');
   assert.deepEqual(rows, [{ number: 42 }]);
@@ -202,8 +181,8 @@ test('a second start reuses everything, rejects a third, and ends when PostgreSQ
 
 test('a kill leaves no process behind', async (t) => {
   const run = start(t);
-  await run.shows(ready);
-  run.kill();
+  await run.prints(ready);
+  run.signal('SIGKILL');
   // Its output is closed when the last process that could write to it has ended.
   await run.ended;
   await until(() => !postgresRuns());
@@ -217,7 +196,7 @@ test('a second signal is forwarded, unless it duplicates the first', async (t) =
     performance.now = () => (existsSync(${JSON.stringify(later)}) ? 1_000 : 0);`;
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(clock)}`;
   const run = start(t, { PATIENCE: '1', NODE_OPTIONS, DATABASE_URL: 'postgres://elsewhere/' });
-  await run.shows(ready);
+  await run.prints(ready);
   // A terminal and a program in between may both deliver one Ctrl-C.
   run.press('SIGINT');
   run.press('SIGTERM');
@@ -238,7 +217,7 @@ test('services that fail to start decide the last message and the exit status', 
   const run = start(t, { FAIL: 'yes', DATABASE_URL: 'postgres://elsewhere/' });
   assert.equal(await run.ended, 3);
   assert.match(run.output(), /a port is taken\n$/);
-  assert.ok(!run.output().includes(ready));
+  assert.doesNotMatch(run.output(), ready);
 });
 
 test('given values are forwarded and not printed, and no database is started', async (t) => {
@@ -253,12 +232,12 @@ test('given values are forwarded and not printed, and no database is started', a
   // An empty variable counts as unset.
   const more = { DATABASE_URL: database, ADMIN_PASSWORD: '', HOST: '::' };
   const run = start(t, { ...given, ...more });
-  await run.shows(ready);
+  await run.prints(ready);
   assert.deepEqual(said(run, [...Object.keys(given), 'database']), { ...given, database });
   assert.deepEqual(Object.values(said(run, HOSTS)), ['0.0.0.0', '127.0.0.1', 'unset']);
   assert.match(run.output(), /first password a-generated-password\n/);
   assert.equal(postgresRuns(), false);
-  const shown = run.output().slice(run.output().indexOf(ready));
+  const shown = run.output().slice(run.output().search(ready));
   assert.ok(!shown.includes('given-'));
   assert.match(shown, /bearer token from AUTH_TOKEN\n/);
   run.press('SIGINT');
@@ -267,9 +246,9 @@ test('given values are forwarded and not printed, and no database is started', a
 
 test('with --watch the services restart from source after every change', async (t) => {
   const run = start(t, { DATABASE_URL: 'postgres://elsewhere/' }, '--watch');
-  await run.shows(ready);
+  await run.prints(ready);
   writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
-  await run.shows('changed');
+  await run.prints(/changed/);
   await until(() => run.said('WEBHOOK_TOKEN').length === 2);
   run.press('SIGINT');
   assert.equal(await run.ended, 0);

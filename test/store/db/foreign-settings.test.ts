@@ -3,8 +3,7 @@
  * the services return the same as without them.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import type { Sql } from 'postgres';
@@ -13,6 +12,7 @@ import { databaseUrl, withConnection } from '../../../scripts/postgres.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { ask as askDatabase, openConnections, PURPOSES } from '../../support/connections.ts';
 import { runCommand } from '../../support/commands.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { ask, logIn, startGatehouse, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import { secretsClient } from '../../support/secrets.ts';
@@ -129,8 +129,7 @@ test('settings of the database change nothing from the first start on, and nothi
   await setAll(source.sql);
   await setAll(copy.sql);
   await useAll(t, source.url);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-foreign-dump-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory(t, 'foreign-dump');
   const dumped = async (url: string, name: string) => {
     const file = join(directory, name);
     await dump(url, file);

@@ -4,8 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
@@ -25,6 +23,7 @@ import {
 import { holdTimers } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startServer, urlOf } from '../../support/database-servers.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { createRelay } from '../../support/relay.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
@@ -166,8 +165,7 @@ test('a server becomes read-only under open connections: writes find the other o
 test('a Unix socket, in the authority and as the parameter host; TLS is not asked for there', async (t) => {
   const { url } = await createDatabase(t);
   const { port, username, password, pathname } = new URL(url);
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-socket-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory(t, 'socket');
   const relay = createRelay(Number(port));
   t.after(() => relay.close());
   relay.listen(join(directory, '.s.PGSQL.6543'));

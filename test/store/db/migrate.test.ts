@@ -3,8 +3,7 @@
  * all. The steps of the schemas are files of SQL, and docs/schema.sql is what they make.
  */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync, readdirSync, readFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { pathToFileURL } from 'node:url';
@@ -16,11 +15,11 @@ import { SCHEMA as SECRETS } from '../../../src/secrets/migrations.ts';
 import { SCHEMA as WEBHOOK } from '../../../src/webhook/migrations.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { root } from '../../support/process.ts';
 import { test } from '../../support/until.ts';
 
-const folder = mkdtempSync(join(tmpdir(), 'gatehouse-steps-'));
-after(() => rmSync(folder, { recursive: true }));
+const folder = makeDirectory({ after }, 'steps');
 
 /** Each step leaves a row behind, so that one which ran twice would be seen. */
 const STEPS = {

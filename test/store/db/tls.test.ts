@@ -25,6 +25,7 @@ import {
   openConnections,
   PURPOSES,
 } from '../../support/connections.ts';
+import { makeDirectory } from '../../support/directories.ts';
 
 /**
  * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
@@ -82,8 +83,7 @@ for (const [host, parameters] of [
 }
 
 test('certificates and the password are read again for a new connection', async (t) => {
-  const files = mkdtempSync(join(tmpdir(), 'gatehouse-again-'));
-  t.after(() => rmSync(files, { recursive: true, force: true }));
+  const files = makeDirectory(t, 'again');
   const replace = (name: string, from: string) =>
     copyFileSync(join(FILES, from), join(files, name));
   for (const name of ['ca.crt', 'client.crt', 'client.key']) replace(name, name);

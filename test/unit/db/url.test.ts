@@ -1,12 +1,13 @@
 /** Database URLs: what is accepted, as in libpq, and what an operator is told of the rest. */
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir, userInfo } from 'node:os';
+import { writeFileSync } from 'node:fs';
+import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseUrl } from '../../../src/platform/db/url.ts';
 import { Expected } from '../../../src/platform/runtime/env.ts';
+import { makeDirectory } from '../../support/directories.ts';
 
 const hosts = (...names: readonly string[]) => names.map((name) => ({ name, port: 5432 }));
 const USUAL = {
@@ -150,8 +151,7 @@ for (const [message, urls] of Object.entries(WRONG)) {
 }
 
 test('a key of another type than its certificate is rejected', (t) => {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-key-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory(t, 'key');
   const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 });
   const key = join(directory, 'rsa.key');
   writeFileSync(key, privateKey.export({ type: 'pkcs8', format: 'pem' }));
