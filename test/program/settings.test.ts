@@ -240,6 +240,11 @@ const FOUND: ReadonlyArray<readonly [given: Given, ...Array<string | RegExp>]> =
     { NOTIFY_URL: 'http://a.example', NOTIFY_COMMAND: '/a' },
     'NOTIFY_URL and NOTIFY_COMMAND are set together; set only one of them.',
   ],
+  [{ SITE_COLOR: 'red; } body { display: none' }, 'SITE_COLOR must be a color such as #0a7d4b.'],
+  [{ SITE_COLOR: '#fff' }, /^SITE_COLOR must be a color/],
+  [{ SITE_NAME: 'two\nlines' }, 'SITE_NAME must be one line of at most 300 characters.'],
+  [{ SITE_FOOTER: 'x'.repeat(301) }, /^SITE_FOOTER must be one line/],
+  [{ SITE_LOGO_FILE: '/missing.png' }, /^SITE_LOGO_FILE must be the path of a picture/],
   // As an embedding program may pass them.
   ...[3_000, 0, false, null, ['a']].map((value) => {
     const kind = value === null ? 'null' : typeof value;

@@ -1,7 +1,6 @@
 /** How an operator's name, logo, color and footer get into the pages. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import {
@@ -10,11 +9,10 @@ import {
   readLogo,
   textColorOn,
 } from '../../../src/platform/http/site/pages.ts';
-import { configure } from '../../../src/serve.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { SITE } from '../../support/service-context.ts';
 
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-site-'));
-after(() => rmSync(place, { recursive: true, force: true }));
+const place = makeDirectory({ after }, 'site');
 
 function file(content: string | Buffer): string {
   const path = join(place, 'logo.bin');
@@ -87,26 +85,4 @@ test('name and footer are text, and only https addresses become links', () => {
   assert.equal([...page.matchAll(/<a /g)].length, 2, 'the start page, and the imprint');
   assert.doesNotMatch(page, /<[bi]>/);
   assert.doesNotMatch(createFrame(SITE)('<main></main>'), /<footer/);
-});
-
-test('a wrong value stops the start', async () => {
-  const long = 'a-long-random-text-0123456789-abcdefgh';
-  const good = {
-    DATABASE_URL: 'postgres://a:b@localhost/c',
-    SERVER_SECRET: long,
-    AUTH_TOKEN: long,
-  };
-  for (const [name, value, problem] of [
-    ['SITE_COLOR', 'red; } body { display: none', /^SITE_COLOR must be a color such as #0a7d4b\.$/],
-    ['SITE_COLOR', '#fff', /^SITE_COLOR must be a color/],
-    ['SITE_NAME', 'two\nlines', /^SITE_NAME must be one line of at most 300 characters\.$/],
-    ['SITE_FOOTER', 'x'.repeat(301), /^SITE_FOOTER must be one line/],
-    ['SITE_LOGO_FILE', '/missing.png', /^SITE_LOGO_FILE must be the path of a picture/],
-  ] as const)
-    await assert.rejects(configure(['secrets'], 'serve', { ...good, [name]: value }), (error) => {
-      const { problems } = Object(error);
-      assert.deepEqual(problems.length, 1);
-      assert.match(problems[0], problem);
-      return true;
-    });
 });
