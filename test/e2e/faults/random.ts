@@ -1,16 +1,12 @@
 import { randomInt } from 'node:crypto';
+import { seeded } from '../../support/random.ts';
 
 export const SEED = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31));
 
-/** mulberry32: the same seed gives the same numbers on every machine. */
+/** @returns numbers from 0 to below 1, the same for a seed on every machine */
 export function createRandom(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
+  const next = seeded(seed);
+  return () => next(2 ** 32) / 2 ** 32;
 }
 
 /** Draws by weight: `pick(random, { often: 9, seldom: 1 })`. */
