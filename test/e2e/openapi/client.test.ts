@@ -7,11 +7,11 @@ import { pathToFileURL } from 'node:url';
 import { readDocument } from '../../support/documents.ts';
 import { ADMIN_PASSWORD, ask, AUTH_TOKEN, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { SERVICES } from '../../support/settings.ts';
 import { PROGRAM } from './program.ts';
 import { installPackages, runTool } from '../tools.ts';
 
 const PACKAGES = ['openapi-typescript@7.13.0', 'openapi-fetch@0.17.0', 'typescript@5.9.3'];
-const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 const directory = installPackages(...PACKAGES);
 const at = (name: string) => join(directory, name);
 function run(name: string, ...words: readonly string[]): void {

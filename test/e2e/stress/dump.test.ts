@@ -20,11 +20,11 @@ import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { startLoad } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
+import { SERVICES } from '../../support/settings.ts';
 import { test, until } from '../../support/until.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gatehouse-dump-'));
 after(() => rmSync(directory, { recursive: true, force: true }));
-const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 
 /** Characters that end a line or a column somewhere. */
 const ODD =
