@@ -30,6 +30,7 @@ function startReplica() {
   return {
     database,
     run,
+    metrics: () => metrics.text(),
     remove: (table: string) => run(`remove from identity.${table}`),
     removed: (table: string) => Number(counted(table).exec(metrics.text())?.[1] ?? 0),
   };
@@ -278,4 +279,22 @@ test('a use of a session or key that several replicas have seen is written once'
   await sql`update identity.api_keys set last_used_at = now() - interval '61 seconds'`;
   await write(two);
   assert.notEqual((await versions())[1]?.xmin, written[1]?.xmin);
+});
+
+test('generated passwords that expire within six hours are counted', async () => {
+  for (const [hours, state] of [
+    [19, sql`password_generated = true`],
+    [23, sql`password_generated = true`],
+    [17, sql`password_generated = true`],
+    [25, sql`password_generated = true`],
+    [19, sql`password_generated = false`],
+    [19, sql`password_generated = true, enabled = false`],
+    [19, sql`password_generated = true, deleted_at = now()`],
+  ] as const) {
+    const { user_id } = await storeUser(sql);
+    await sql`update identity.users set password_set_at = now() - make_interval(hours => ${hours}),
+      ${state} where id = ${user_id}`;
+  }
+  await one.run('count the generated passwords that expire soon');
+  assert.match(one.metrics(), /^gatehouse_temporary_passwords_ending 2$/m);
 });
