@@ -8,7 +8,6 @@ import { test } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
-import { startHousekeeping } from '../../support/housekeeping.ts';
 import { onOneServer } from '../../support/one-server.ts';
 import {
   type SecretsClient,
@@ -28,13 +27,11 @@ const keyIdOf = async (id: string): Promise<string> => (await storedSecret(sql, 
 const output = () => gatehouse.stdout() + gatehouse.stderr();
 
 /** The counts by event. */
-const countsIn = (text: string): Record<string, number> =>
-  Object.fromEntries(
-    [...text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm)].map(
-      ([, event = '', count]) => [event, Number(count)],
-    ),
-  );
-const counts = async () => countsIn((await ask('GET', `${metrics}/metrics`)).text);
+async function counts(): Promise<Record<string, number>> {
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  const found = text.matchAll(/^gatehouse_secret_events_total\{event="(\w+)"\} (\d+)$/gm);
+  return Object.fromEntries([...found].map(([, event = '', count]) => [event, Number(count)]));
+}
 
 /** The log lines and counts that a request causes, without the request's own line. */
 async function traced(
@@ -153,27 +150,6 @@ test('no line for receipts, lists, second deletions and rejected requests', asyn
       assert.equal((await answer).status, status);
   });
   assert.deepEqual([lines, counted], [[], {}]);
-});
-
-test('an expiry is one line and one count, however often housekeeping runs', async (t) => {
-  const housekeeping = startHousekeeping(t, databaseUrl);
-  const kept = await Promise.all([1, 2, 3].map(() => keep(TEXT)));
-  const ids = kept.map(({ id }) => id).sort();
-  const key_id = await keyIdOf(ids[0] ?? '');
-  await sql`update secrets.secrets set expires_at = now() - interval '1 second'
-    where id in ${sql(ids)}`;
-  for (let turn = 0; turn < 3; turn += 1) await housekeeping.run('empty expired secrets');
-  // The service's own housekeeping may expire some of them: together they log each once.
-  const lines = [...housekeeping.log(), ...gatehouse.log()].filter(
-    ({ message }) => message === 'secret expired',
-  );
-  assert.deepEqual(lines.map(({ secret_id }) => secret_id).sort(), ids);
-  for (const line of lines) {
-    const { time: _, instance: __, version: ___, secret_id: ____, service: _____, ...rest } = line;
-    assert.deepEqual(rest, { level: 'info', message: 'secret expired', key_id });
-  }
-  const { expired: own = 0 } = await counts();
-  assert.equal((countsIn(housekeeping.metrics()).expired ?? 0) + own, 3);
 });
 
 test('a key that a program has put into the path is in no log line', async () => {

@@ -69,6 +69,7 @@ const BODIES: Readonly<Record<string, string>> = {
     '{"event":"x","id":7,"data":{"page_id":"p1","__proto__":{"a":1}},"more":[1,{"b":null}]}',
   'escapes where there could be characters':
     '{"\\u0065vent":"\\u0078","data":{"page_id":"\\u0070\\/1"}}',
+  'surrogate pairs as escapes': '{"event":"\\ud83d\\ude00","data":{"page_id":"\\ud83d\\ude00"}}',
   'half of a surrogate pair and U+0000 where nobody looks':
     '{"event":"x","data":{"page_id":"p\\u0000"},"more":"\\ud83d\\u0000"}',
   'numbers that a double cannot hold':

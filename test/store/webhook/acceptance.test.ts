@@ -2,15 +2,15 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after } from 'node:test';
-import { openConnections, untilSql } from '../../support/connections.ts';
+import { untilSql } from '../../support/connections.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { createWaits, holdStatements, whileLocked } from '../../support/hold.ts';
+import { whileLocked } from '../../support/hold.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { seeded } from '../../support/random.ts';
 import { addToken, signatureOf, SIGNING_SECRETS, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { exchangeAtOnce, headOf } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
-import { newEvent, openWorkQueue, store } from '../../support/webhook-store.ts';
+import { openWorkQueue } from '../../support/webhook-store.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
 const { sql, database, databaseUrl, webhook: url } = await launchWebhook();
@@ -149,44 +149,6 @@ test('events of a page that arrive in one turn are numbered in the order of arri
     numbers.map((number) => [number, 1 + Math.floor(number / 5), `page ${number % 5}`]),
   );
   assert.ok(new Set(rows.map(({ commit }) => commit)).size < 10, 'they shared statements');
-});
-
-test('shared statements with the same deliveries in opposite order do not deadlock', async (t) => {
-  const place = await openWorkQueue(t);
-  // Each statement waits before its second row until the test releases it.
-  await createWaits(place.sql);
-  await place.sql`
-    create trigger pause before insert on webhook.events
-    for each row when (new.event = 'second') execute function wait_in_trigger(1)`;
-  const hold = await holdStatements(t, place.databaseUrl);
-  const orders = [
-    ['d-1', 'd-2'],
-    ['d-2', 'd-1'],
-  ];
-  const opened = orders.map(() => openConnections(t, place.databaseUrl, 'replica'));
-  const outcomes = Promise.all(
-    orders.flatMap((ids, replica) =>
-      ids.map(async (delivery_id, index) => {
-        const event = newEvent(place.token, { delivery_id, event: index ? 'second' : 'first' });
-        const stored = await store(opened[replica] ?? assert.fail(), event);
-        return stored === 'conflict' ? stored : `${delivery_id} ${stored.id} ${stored.status}`;
-      }),
-    ),
-  );
-  await hold.met(2);
-  await hold.release();
-  const told = await outcomes;
-  for (const own of opened) await own.write((sql) => sql`select pg_stat_force_next_flush()`);
-  const [row] = await place.sql`
-    select deadlocks::int4 from pg_stat_database where datname = current_database()`;
-  assert.equal(row?.deadlocks, 0);
-  const rows = await place.sql`
-    select id, delivery_id from webhook.events join webhook.work on event_id = id`;
-  const expected = rows.flatMap(({ id, delivery_id }) =>
-    ['accepted', 'duplicate'].map((status) => `${delivery_id} ${id} ${status}`),
-  );
-  assert.equal(rows.length, 2);
-  assert.deepEqual(told.sort(), expected.sort());
 });
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
