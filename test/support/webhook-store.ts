@@ -11,7 +11,7 @@ import { createLog } from '../../src/platform/runtime/log.ts';
 import { createMetrics, type Metrics } from '../../src/platform/runtime/metrics.ts';
 import { accept } from '../../src/webhook/accept.ts';
 import { COMMON_QUEUE, SCHEMA } from '../../src/webhook/migrations.ts';
-import type { Deliverer, LeasedEvent, NewEvent, Result } from '../../src/webhook/model.ts';
+import type { LeasedEvent, NewEvent, Result } from '../../src/webhook/model.ts';
 import type { WorkSettings } from '../../src/webhook/settings.ts';
 import { COMMON } from '../../src/webhook/store/queue.ts';
 import { claimWork } from '../../src/webhook/store/work.ts';
@@ -236,16 +236,3 @@ export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({
 });
 
 export const FAILED: Result = { error: 'failed by the test', retryAfter: null };
-
-/**
- * One delivery with a time limit, which the worker sets otherwise.
- * @returns the error, or null on success
- */
-export async function deliverOnce(
-  { deliver }: Deliverer,
-  event: LeasedEvent,
-  timeoutMs = 240_000,
-): Promise<string | null> {
-  const { error } = await deliver(event, AbortSignal.timeout(timeoutMs));
-  return error;
-}

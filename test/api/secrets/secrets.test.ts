@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { keepUntil } from '../../support/expired.ts';
+import { keepExpired } from '../../support/expired.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
@@ -79,7 +79,7 @@ test('decrypt: the same 404, byte by byte, for everything that does not open', a
   const kept = await keep('here');
   const once = await keep('once', { max_reads: 1 });
   await decrypt(once.id, once.secret);
-  const expired = await keepUntil(sql, -1, 'timed');
+  const expired = await keepExpired(sql);
   const answers = [];
   for (const [id, secret] of [
     [randomUUID(), kept.secret],

@@ -1,12 +1,17 @@
 /** Each source over real sockets: names, delivery ids, signatures, and what is kept. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import crypto, { randomUUID } from 'node:crypto';
+import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { sha256Hex } from '../../../src/platform/crypto/token.ts';
+import { createSigningKey } from '../../../src/webhook/service.ts';
+import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
+  PUBLIC_KEYS,
   type Sample,
   SAMPLES,
   signatureOf,
@@ -14,6 +19,7 @@ import {
   signedBy,
   type SignedSource,
   SIGNING_SECRETS,
+  WEBHOOK_SECRET,
   WITHOUT_TIME,
 } from '../../support/senders.ts';
 import { launchWebhook } from '../../support/webhook.ts';
@@ -230,4 +236,44 @@ test('generic: no signature is required, and fields of other sources have no eff
     [json.status, source, event, delivery_id],
     ['accepted', 'generic', 'page.updated', null],
   );
+});
+
+test('at most two signatures of a request are verified with each public key', async (t) => {
+  const verify = t.mock.method(crypto, 'verify');
+  syncBuiltinESMExports();
+  t.after(() => {
+    verify.mock.restore();
+    syncBuiltinESMExports();
+  });
+  const [own = assert.fail(), another = assert.fail()] = PUBLIC_KEYS;
+  const body = '{"type":"contact.created"}';
+  const at = now();
+  const signed = signatureOf('standard', own.standard, body, { at });
+  const signatureBy = (key: string) =>
+    signatureOf('standard', key, body, { at })['webhook-signature'] ?? '';
+  const right = signatureBy(own.standard);
+  const other = signatureBy(another.standard);
+  const wrong = `v1a,${'A'.repeat(86)}==`;
+  const many = Array<string>(8).fill(wrong);
+  const { id, token } = await addToken(database, 'standard', own.standard);
+  /** @returns the status, and how often a signature was verified meanwhile */
+  const sendSigned = async (...signatures: readonly string[]) => {
+    verify.mock.resetCalls();
+    const headers = { ...signed, 'webhook-signature': signatures.join(' ') };
+    const { status } = await ask('POST', base, { bearer: token, body, headers });
+    return [status, verify.mock.callCount()];
+  };
+  for (const state of ['looked up', 'cached', 'cached'])
+    assert.deepEqual(await sendSigned(...many), [401, 2], state);
+  assert.deepEqual(await sendSigned(wrong, right), [200, 2]);
+  assert.deepEqual(await sendSigned(right), [200, 1]);
+  assert.deepEqual(await sendSigned(wrong, wrong, right), [401, 2]);
+  assert.deepEqual(await sendSigned(), [401, 0]);
+
+  const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), another.standard);
+  await rotateSecret(database, id, 3_600, sealed);
+  // The sender signs with two keys.
+  for (const list of [[right], [wrong, other], [right, wrong], [other]])
+    assert.equal((await sendSigned(...list))[0], 200);
+  assert.deepEqual(await sendSigned(...many), [401, 4], 'each with either key');
 });

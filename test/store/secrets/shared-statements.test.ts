@@ -47,6 +47,8 @@ test('secrets of one statement keep their own content and limits, and ask for th
   const blobs = [1, 60_000, 256, 1_000, 30_000, 2].map((length) => randomBytes(length));
   // In one turn of the event loop. Over sockets, large bodies can arrive in several.
   const times = await Promise.all(blobs.map((_, index) => timeIn(database, 60 + index)));
+  const seconds = times.map((time) => (Number(time) - Number(times[0])) / 1_000);
+  assert.deepEqual(seconds, [0, 1, 2, 3, 4, 5]);
   // A row that ends with a time, and the end of the statement.
   assert.equal(replies.match(/\+00C\0{3}\rSELECT 1\0/g)?.length, 1);
   const stored = blobs.map((blob, index) => ({
