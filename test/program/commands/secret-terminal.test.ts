@@ -153,8 +153,8 @@ testOnTerminal('Ctrl-C ends the command while it waits for a reply', async (t) =
   assert.doesNotMatch(shown, /did not answer/, 'it was not the time limit that ended it');
 });
 
-test('control characters of a secret are removed on a terminal, with a note', async () => {
-  const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b');
+test('control characters and the last line end of a secret are removed on a terminal', async () => {
+  const { id, secret } = await client.keep('one\u001b[2Jtwo\nthree\tfour\u0007\u009b\n');
   const words = ['secret', 'get', id];
   const { stdout, stderr } = await startCommand(words, environment, secret, true).ended;
   assert.equal(stdout, 'one[2Jtwo\nthree\tfour\n');
