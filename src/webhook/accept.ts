@@ -278,7 +278,7 @@ export async function accept(database: Database, event: NewEvent) {
     if (!isSame && event.secret_id === null) return { id, status: 'conflict' } as const;
     // Without a target, it stays dead: no worker would claim it.
     const isDeliveredAgain = is_dead && event.status !== 'stored';
-    if (isDeliveredAgain && (await redeliver(database, [id])) === 0) continue;
+    if (isDeliveredAgain && (await redeliver(database, [id], true, 'dead')) === 0) continue;
     return { id, status: isSame ? 'duplicate' : 'altered' } as const;
   }
 }

@@ -135,35 +135,49 @@ export async function findRepeated(
 }
 
 /**
- * Delivers events again, whatever their status, in another run. Attempts of earlier runs are kept.
- * An event that waits for its next attempt is due now, in the same run. An event that is being
- * delivered stays as it is.
+ * Delivers events again, in another run. Attempts of earlier runs are kept. An event that waits for
+ * its next attempt is due now, in the same run. An event that is being delivered stays as it is.
  * @param hasTarget false to leave out events of tokens without a target of their own
+ * @param status null for events that have ended in any way, or wait
  * @returns how many events are due now
  */
-export async function redeliver(database: Database, ids: readonly string[], hasTarget = true) {
+export async function redeliver(
+  database: Database,
+  ids: readonly string[],
+  hasTarget = true,
+  status: Status | null = null,
+) {
   const { count } = await database.write((sql) => {
     const isChosenSql = sql`= any (${arrayLiteral(ids)}::text::uuid[])
         and (${hasTarget} or token_id in (select id from webhook.tokens where target is not null))`;
     return sql`
     with waiting as (
       update webhook.work set due_at = now()
-      where event_id ${isChosenSql} and lease is null
+      where event_id ${isChosenSql} and lease is null and ${status}::text is null
       returning event_id, order_key, seq
+    ), removed as (
+      -- Whoever removes the row of an ended event delivers it again. Another waits here for the
+      -- commit, and then finds no row, even if the new delivery has ended, too.
+      delete from webhook.outcomes o
+      using webhook.events e
+      where e.id = o.event_id and e.id ${isChosenSql}
+        and (${status}::text is null or status = ${status})
+      returning o.*
     ), redelivered as (
       insert into webhook.work (event_id, token_id, received_at, queue, run)
-      select id, token_id, received_at, coalesce((
+      select e.id, e.token_id, e.received_at, coalesce((
         select t.id
         from webhook.tokens t
         where t.id = e.token_id and target is not null),
-        ${COMMON_QUEUE}::uuid), 1 + coalesce((
-        select run
-        from webhook.outcomes
-        where event_id = id and status <> 'skipped'), 0)
+        ${COMMON_QUEUE}::uuid),
+        case when status <> 'skipped' then 1 + run else 1 end
       from webhook.events e
-      where id ${isChosenSql}
+      left join removed on event_id = e.id
+      where e.id ${isChosenSql} and (event_id is not null or (
+        ${status}::text is null
+        and not exists (select from webhook.outcomes o where o.event_id = e.id)
         -- Not an event whose delivery ends while this waits for a lock.
-        and not exists (select from webhook.work where event_id = e.id)
+        and not exists (select from webhook.work w where w.event_id = e.id)))
       for key share of e
       on conflict do nothing
       returning event_id
@@ -171,10 +185,6 @@ export async function redeliver(database: Database, ids: readonly string[], hasT
       update webhook.pages p set due_at = now()
       from waiting w
       where p.order_key = w.order_key and p.head = w.seq
-    ), removed as (
-      delete from webhook.outcomes
-      where event_id in (select event_id from redelivered)
-      returning *
     ), kept as (
       insert into webhook.failures
         (event_id, attempt, failed_at, run, duration_ms, answer_status, answer, target)

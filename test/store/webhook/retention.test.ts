@@ -170,11 +170,19 @@ const drive: Work = (on, id) => redeliver(on, [id]);
 async function endAll(on: Database): Promise<void> {
   await endWork(on, await queue.claim(), 'done');
 }
+async function driveToEnd(on: Database, id: string): Promise<void> {
+  await drive(on, id);
+  await on.write((at) => at`delete from webhook.work where event_id = ${id}`);
+  await on.write(
+    (at) => at`insert into webhook.outcomes (event_id, status, attempts) values (${id}, 'done', 1)`,
+  );
+}
 
 for (const [what, put, first, second, rows] of [
   ['an event under removal is not redelivered', deadEvent, remove, drive, GONE],
   ['an event under redelivery is not removed', deadEvent, drive, remove, WAITING],
   ['an event whose delivery ends is not redelivered', queue.put, endAll, drive, [1, 0, 1, 0]],
+  ['an event whose redelivery ends is not redelivered', deadEvent, driveToEnd, drive, [1, 0, 1, 1]],
 ] as const)
   test(what, async () => {
     await clear();
@@ -187,6 +195,17 @@ for (const [what, put, first, second, rows] of [
     assert.deepEqual(await rowsOf(id), rows);
   });
 
+test('a redelivery of dead events leaves others as they are', async () => {
+  await clear();
+  const ids = [await queue.put(), await queue.put({ status: 'stored' })];
+  ids.push(await endedEvent('done', 1), await endedEvent('skipped', 1), await deadEvent());
+  await sql`update webhook.work set due_at = 'infinity'`;
+  assert.equal(await redeliver(database, ids, true, 'dead'), 1);
+  const due = await sql`select event_id from webhook.work where due_at <= now()`;
+  assert.deepEqual([due[0]?.event_id, due.length], [ids.at(-1), 1]);
+  assert.equal((await left('outcomes', 'event_id')).length, 2);
+});
+
 test('a removal and a redelivery that wait for each other do not fail, and one does its work', async () => {
   const id = await deadEvent();
   // The reader's lock on the event makes the removal wait, which holds the outcome.
@@ -195,8 +214,6 @@ test('a removal and a redelivery that wait for each other do not fail, and one d
   await reader`select from webhook.events where id = ${id} for key share`;
   const removed = remove(other, id);
   await untilWaiting(removed);
-  // The redelivery locks the event, and waits for the outcome until the removal, tired of
-  // waiting, starts again.
   const driven = drive(database, id);
   await untilWaiting(driven, 2);
   await reader`commit`;
