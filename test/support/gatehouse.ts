@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { appendFileSync } from 'node:fs';
-import { type IncomingMessage, request } from 'node:http';
+import { type IncomingMessage, request, type Server } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
@@ -70,7 +70,7 @@ export interface Gatehouse {
  * at a file's top level) ends. Passwords cost next to nothing here, unless the environment says
  * otherwise.
  * @param databaseUrl left out for the plain webhook receiver
- * @param answerMs how long a request may wait for its reply
+ * @param answerMs how long a request may wait for its reply; at least as long may it take to arrive
  */
 export async function startGatehouse(
   owner: Owner,
@@ -80,9 +80,7 @@ export async function startGatehouse(
   until: 'ready' | 'listening' = 'ready',
   answerMs?: number,
 ): Promise<Gatehouse> {
-  const output = createLines((line): Array<Record<string, unknown>> =>
-    line === '' ? [] : [JSON.parse(line)],
-  );
+  const output = createLines(parseLine);
   let errors = '';
   const stdout = new PassThrough().on('data', (text) => output.write(String(text)));
   const stderr = new PassThrough().on('data', (text) => {
@@ -95,6 +93,9 @@ export async function startGatehouse(
   const inside = createInside();
   const all = configuration.services.map((service) => inside.watch({ ...service, ...limit }));
   const gatehouse = await startServices({ ...configuration, services: all }, { stdout, stderr });
+  const listenerOf = (service: ServiceName) =>
+    gatehouse.listenerOf(service) ?? assert.fail(`no ${service}`);
+  for (const service of services) raiseTimeouts(listenerOf(service).server, answerMs);
   let isStopped = false;
   const stop = () => {
     isStopped = true;
@@ -124,12 +125,21 @@ export async function startGatehouse(
     stdout: output.text,
     stderr: () => errors,
     log,
-    listenerOf: (service) => gatehouse.listenerOf(service) ?? assert.fail(`no ${service}`),
+    listenerOf,
     runJobs: inside.runJobs,
     holdHashes: inside.holdHashes,
     hashed: () => inside.hashed,
     stop,
   };
+}
+
+const parseLine = (line: string): Array<Record<string, unknown>> =>
+  line === '' ? [] : [JSON.parse(line)];
+
+/** No limit of a connection is shorter than that of its replies. */
+function raiseTimeouts(server: Server, ms = 0): void {
+  for (const limit of ['headersTimeout', 'requestTimeout', 'timeout'] as const)
+    server[limit] = Math.max(server[limit], ms);
 }
 
 /** Whoever runs it next waits for the run before. */

@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test';
 import type { Reply } from '../../../src/platform/http/route/route.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { untilSql } from '../../support/connections.ts';
-import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { ask, assertStatus, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { get, post, slowGuard, startListener, startPatient } from '../../support/listener.ts';
 import { connectTo, exchange, headOf, serverSockets } from '../../support/socket.ts';
 import { test, until } from '../../support/until.ts';
@@ -92,7 +92,7 @@ test('webhook: an event whose sender leaves is stored completely or not at all',
       body: event,
       headers: { 'webhook-id': id },
     });
-  for (const { status } of await Promise.all(ids.map(repeat))) assert.equal(status, 200);
+  for (const answer of await Promise.all(ids.map(repeat))) assertStatus(answer, 200);
   const rows = await sql`select body from webhook.events`;
   assert.equal(rows.length, ids.length);
   assert.ok(rows.every(({ body }) => String(body) === event));

@@ -19,17 +19,17 @@ test('events that wait to be printed drop no log lines; beyond a limit they are 
   const url = await running.url('webhook');
   running.stopReading();
   const EVENTS = 300;
-  const answers = new Map<string, number>();
+  const answers = new Map<string, string>();
   const sent = Promise.all(
     Array.from({ length: EVENTS }, async (_, number) => {
       const event = `event-${number}`;
       const body = { event, data: { page_id: 'p', text: 'x'.repeat(60_000) } };
       const answer = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
-      answers.set(event, answer.status);
+      answers.set(event, answer.status === 200 ? 'accepted' : answer.json.error.code);
     }),
   );
   // By then more waits than the MiB after which request lines are dropped.
-  await until(() => [...answers.values()].includes(503), 'one is refused');
+  await until(() => [...answers.values()].includes('overloaded'), 'one is refused');
   for (let probe = 0; probe < 20; probe += 1)
     assert.equal((await ask('GET', `${url}/livez`)).status, 200);
   running.read();
@@ -39,8 +39,19 @@ test('events that wait to be printed drop no log lines; beyond a limit they are 
   const requests = running.log().filter(({ message }) => message === 'request');
   const linesOf = (what: string) => requests.filter(({ route }) => route === what).length;
   assert.deepEqual([linesOf('GET /livez'), linesOf('POST /webhook')], [20, EVENTS]);
-  assert.deepEqual(new Set(answers.values()), new Set([200, 503]));
-  const accepted = [...answers].filter(([, status]) => status === 200).map(([event]) => event);
-  const printed = running.log().flatMap(({ body }) => (body ? [Object(body).event] : []));
-  assert.deepEqual(printed.sort(), accepted.sort());
+  const eventsWith = (outcome: string) =>
+    [...answers].filter(([, each]) => each === outcome).map(([event]) => event);
+  const printed = new Set(
+    running.log().flatMap(({ body }) => (body ? [String(Object(body).event)] : [])),
+  );
+  assert.ok(eventsWith('accepted').length > 0);
+  // On a slow machine some are answered by a time limit, which says neither.
+  assert.deepEqual(
+    eventsWith('accepted').filter((event) => !printed.has(event)),
+    [],
+  );
+  assert.deepEqual(
+    eventsWith('overloaded').filter((event) => printed.has(event)),
+    [],
+  );
 });
