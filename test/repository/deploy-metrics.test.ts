@@ -58,6 +58,14 @@ test('the metrics, labels and values of every alert and panel exist', () => {
   assert.ok(rules.length > 10 && board.length > 20);
   for (const [title, expr] of [...rules.map((rule) => [rule.alert, rule.expr] as const), ...board])
     assert.deepEqual(problemsOf(expr), [], title);
+  for (const planted of [
+    'rate(gatehouse_requests[5m])',
+    'gatehouse_requests_total{root="x"}',
+    'gatehouse_requests_total{route="GET /nowhere"}',
+    'gatehouse_requests_refused_total{reason=~"not_found|no_reason"}',
+    'sum by (colour) (gatehouse_requests_total)',
+  ])
+    assert.equal(problemsOf(planted).length, 1, planted);
 });
 
 test('the dashboard shows every metric', () => {

@@ -53,6 +53,8 @@ test('configuration.md has every variable that the code asks for, and nothing el
   const documented = firstCells(variableRows);
   const missing = asked.filter((name) => !documented.includes(name));
   assert.deepEqual(missing, []);
+  const planted = "const { TOKEN: given, HOME } = environment; environment.PORT ?? env['HOST']";
+  assert.deepEqual(directReads(planted), ['TOKEN', 'HOME', 'PORT', 'HOST']);
 });
 
 /** What a variable accepts, as its error says it, in the words of the table. */

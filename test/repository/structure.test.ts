@@ -1,6 +1,7 @@
 /** The structure of src/ and of the tests: what may import what, and what stands in one place only. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { LIMITS } from '../../scripts/packed-forms.ts';
 import {
   dynamicImports,
   importsOf,
@@ -112,19 +113,71 @@ const strayFilesOfSql = (tree: Tree) =>
     (file) => file.endsWith('.sql') && !/^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/.test(file),
   );
 
-/** Each rule, and how to find what violates it. */
-const RULES: Readonly<Record<string, (tree: Tree) => readonly string[]>> = {
-  'imports point downward, also of types': upwardImports,
-  'imports have no cycles': cycles,
-  'the platform names no service': namesOfServices,
-  'imports on demand only at the seams': importsOnDemand,
-  'files are short': overLimits,
-  'one createServer': onlyIn(/createServer\(/, 'src/platform/http/wire/server.ts'),
-  'one reader of the environment': onlyIn(/process\.env/, 'src/main.ts'),
-  'one exit': onlyIn(/process\.exit\(/, 'src/main.ts'),
-  // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
-  // exchange times with others, write them into the log, or compare the clocks.
-  'the wall clock decides nothing': onlyIn(
+/**
+ * @param check returns each violation
+ * @param file gets the text that violates the rule, which `check` must notice
+ */
+function holds(
+  rule: string,
+  check: (tree: Tree) => readonly string[],
+  file: string,
+  planted: string,
+  tree: Tree = source,
+): void {
+  test(rule, () => {
+    assert.deepEqual(check(tree), []);
+    const violated = check(new Map(tree).set(file, planted));
+    assert.notDeepEqual(violated, [], 'the rule does not notice its planted violation');
+  });
+}
+
+const HTTP = 'src/platform/http/planted.ts';
+const DB = 'src/platform/db/planted.ts';
+const HOOKS = 'src/webhook/planted.ts';
+const SERVE = 'src/serve.ts';
+holds('imports point downward', upwardImports, HTTP, "import { seal } from '../crypto/seal.ts';");
+holds(
+  'type imports point downward',
+  upwardImports,
+  'src/platform/runtime/planted.ts',
+  "import type { Route } from '../http/route.ts';",
+);
+holds(
+  'services do not import each other',
+  upwardImports,
+  HOOKS,
+  "import { may } from '../identity/policy.ts';",
+);
+holds(
+  'a service does not import the process',
+  upwardImports,
+  HOOKS,
+  "import { readShared } from '../platform/process/settings.ts';",
+);
+holds('only db imports postgres', upwardImports, HOOKS, "import postgres from 'postgres';");
+holds('there is no other package', upwardImports, DB, "import left from 'left-pad';");
+holds('imports have no cycles', cycles, HTTP, "import './planted.ts';");
+holds('the platform names no service', namesOfServices, HTTP, "const name = 'webhook';");
+holds(
+  'imports on demand only at the seams',
+  importsOnDemand,
+  HTTP,
+  "const { route } = await import('./route.ts');",
+);
+holds('files are short', overLimits, HTTP, '\n'.repeat(LIMITS.fileLines + 1));
+holds(
+  'one createServer',
+  onlyIn(/createServer\(/, 'src/platform/http/wire/server.ts'),
+  SERVE,
+  'createServer()',
+);
+holds('one reader of the environment', onlyIn(/process\.env/, 'src/main.ts'), SERVE, 'process.env');
+holds('one exit', onlyIn(/process\.exit\(/, 'src/main.ts'), SERVE, 'process.exit(1)');
+// Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
+// exchange times with others, write them into the log, or compare the clocks.
+holds(
+  'the wall clock decides nothing',
+  onlyIn(
     /Date\.now\(|new Date\(\)(?!\.toISOString)/,
     'src/platform/db/clock.ts',
     'src/platform/runtime/log.ts',
@@ -134,38 +187,49 @@ const RULES: Readonly<Record<string, (tree: Tree) => readonly string[]>> = {
     'src/webhook/targets/forward.ts',
     'src/commands/events.ts',
   ),
-  'SQL only in stores and db': onlyIn(/\bsql(<[^`]*>)?`/, ...sqlFiles),
-  'files of SQL are the steps of a schema': strayFilesOfSql,
-  'lists of values are one parameter': onlyIn(/\bin \$\{sql\(/),
-  'raw SQL is constant': onlyIn(
-    /\.unsafe\(/,
-    'src/platform/db/client.ts',
-    'src/platform/db/schema.ts',
-  ),
-  'error statuses only in the table': onlyIn(
-    /\b(status|statusCode): [45]\d\d\b/,
-    'src/platform/http/route/errors.ts',
-  ),
-  'no way around the type system': onlyIn(
-    /: any\b|as any\b|<any>|@ts-|as unknown as|\w!(\.|;|\)|\[)/,
-  ),
-  'nothing is written to the console': onlyIn(/console\./),
-};
-
-for (const [rule, find] of Object.entries(RULES))
-  test(rule, () => assert.deepEqual(find(source), []));
+  SERVE,
+  'Date.now() - since',
+);
+holds('SQL only in stores and db', onlyIn(/\bsql(<[^`]*>)?`/, ...sqlFiles), SERVE, 'sql`select 1`');
+holds(
+  'files of SQL are the steps of a schema',
+  strayFilesOfSql,
+  'src/identity/store/planted.sql',
+  'select 1;',
+);
+holds(
+  'lists of values are one parameter',
+  onlyIn(/\bin \$\{sql\(/),
+  DB,
+  'sql`select 1 where id in ${sql(ids)}`',
+);
+holds(
+  'raw SQL is constant',
+  onlyIn(/\.unsafe\(/, 'src/platform/db/client.ts', 'src/platform/db/schema.ts'),
+  DB,
+  'sql.unsafe(x)',
+);
+holds(
+  'error statuses only in the table',
+  onlyIn(/\b(status|statusCode): [45]\d\d\b/, 'src/platform/http/route/errors.ts'),
+  SERVE,
+  '({ status: 401 })',
+);
+holds(
+  'no way around the type system',
+  onlyIn(/: any\b|as any\b|<any>|@ts-|as unknown as|\w!(\.|;|\)|\[)/),
+  SERVE,
+  'const x = y as any;',
+);
+holds('nothing is written to the console', onlyIn(/console\./), SERVE, 'console.log(1)');
 
 /** The tests, which run beside compiled files. */
 const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
 const TEST_LINES = 400;
-
-test('no file of the tests is too long', () => {
-  const long = [...tests].filter(([, text]) => linesOf(text) > TEST_LINES);
-  assert.deepEqual(
-    long.map(([file]) => file),
-    [],
-  );
-});
+const overLong = (tree: Tree) =>
+  [...tree].flatMap(([file, text]) => (linesOf(text) > TEST_LINES ? file : []));
+const tooLong = '\n'.repeat(TEST_LINES + 1);
+holds('no file of the tests is too long', overLong, 'test/e2e/planted.ts', tooLong, tests);
 
 /** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
 const TIMES =
@@ -177,14 +241,14 @@ const timed = onlyIn(
   'test/support/proxy.ts', // a delay is what it makes
   'test/unit/db/take-next.test.ts',
 );
-
 // A machine may be as slow as it likes: a test waits for a condition, with `until`.
-test('no test waits for a time or measures one', () => {
-  assert.deepEqual(
-    timed(tests).filter((file) => !file.startsWith('test/e2e/')),
-    [],
-  );
-});
+holds(
+  'no test waits for a time or measures one',
+  (tree) => timed(tree).filter((file) => !file.startsWith('test/e2e/')),
+  'test/unit/planted.test.ts',
+  'setTimeout(resolve, 100);',
+  tests,
+);
 
 test('the webhook service loads only the delivery target in use', () => {
   const isTarget = (file: string) => file.startsWith('src/webhook/targets/');

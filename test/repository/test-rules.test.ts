@@ -1,7 +1,52 @@
-/** The errors that tests have caused are compared with those that the rows declare. */
+/** What would let a test pass without having looked: each is refused by the runner. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { compareCodes, readNoted } from '../../scripts/reply-codes.ts';
+import { findLateAwait, findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
+
+const narrow = 'only';
+
+test('a skipped or unfinished test must give a reason', () => {
+  const skip = (event: object) => findSilentSkip({ name: 'a test', ...event });
+  for (const event of [{ skip: true }, { todo: true }, { skip: '' }, { skip: ' ' }])
+    assert.match(skip(event) ?? '', /without a reason: "a test"/);
+  for (const event of [{}, { skip: false }, { todo: false }, { skip: 'needs a tape' }])
+    assert.equal(skip(event), undefined);
+});
+
+test('every spelling of only is found', () => {
+  const find = (line: string) => findNarrowing('a.test.ts', `// first line\n${line}`);
+  for (const line of [
+    `test.${narrow}('x')`,
+    `describe.${narrow} ('x')`,
+    `{ ${narrow}: true }`,
+    `context.run${'Only'}(true)`,
+  ])
+    assert.deepEqual(find(line), ['narrowed with only: a.test.ts:2']);
+  assert.deepEqual(find(`{ ${narrow}: false } // the only true one; readonly: true`), []);
+});
+
+test('a file that waits between its tests is found', () => {
+  const first = "test('x', f);\n";
+  for (const line of [
+    'await open();',
+    'const one = await open({',
+    'for await (const one of all()) {}',
+    'for (const one of all) {\n  await one;\n}',
+  ]) {
+    assert.equal(findLateAwait('a.test.ts', first + line).length, 1, line);
+    assert.equal(findLateAwait('a.test.ts', `for (;;) {\n  ${first}}\n${line}`).length, 1, line);
+    assert.deepEqual(findLateAwait('a.test.ts', line + first), [], line);
+  }
+  for (const fine of [
+    "test('y', async () => {\n  await f();\n});",
+    'const open = async () => await f();',
+    'async function open() {\n  await f();\n}',
+    '// await it',
+    "for (;;) {\n  test('y', async () => {\n    await f();\n  });\n}",
+  ])
+    assert.deepEqual(findLateAwait('a.test.ts', first + fine), [], fine);
+});
 
 test('a code that a row does not declare, or that no test causes, is found', () => {
   const lineOf = (route: string, code: string) =>
