@@ -56,6 +56,13 @@ test('a missing server secret: 503 for every key of a link, and no wrong link is
     assert.equal((await post(path, body, both.url.secrets)).status, 200, path);
 });
 
+test('an altered row of an earlier server secret is reported', async () => {
+  const { id, secret } = await make('/api/store/encrypt', { password: 'x', max_reads: 1 });
+  await sql`update secrets.secrets set max_reads = 2 where id = ${id}`;
+  const { status, json } = await post(`/s/${id}/status`, { secret }, both.url.secrets);
+  assert.deepEqual([status, json.error.code], [500, 'secret_damaged']);
+});
+
 test('what has ended is not found without its server secret, without an error or a count', async () => {
   const kept = await make('/api/store/encrypt', { password: 'x' });
   await ask('DELETE', `${base}/api/store/${kept.id}`, { bearer: AUTH_TOKEN });
