@@ -162,6 +162,7 @@ export async function redeliver(
       using webhook.events e
       where e.id = o.event_id and e.id ${isChosenSql}
         and (${status}::text is null or status = ${status})
+        and not exists (select from webhook.work w where w.event_id = e.id)
       returning o.*
     ), redelivered as (
       insert into webhook.work (event_id, token_id, received_at, queue, run)
