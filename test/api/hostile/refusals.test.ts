@@ -1,6 +1,8 @@
 /** Replies that are sent before the body is read, and what all replies have in common. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { Failure } from '../../../src/platform/http/route/errors.ts';
+import { stopClock } from '../../support/clock.ts';
 import { bearerGuard, get, MAX_BODY_BYTES, post, startListener } from '../../support/listener.ts';
 import { connectTo, exchange, headOf } from '../../support/socket.ts';
 
@@ -68,6 +70,30 @@ test('an early reply reaches a client that reads after sending 800 kB', async ()
     }
     client.socket.resume();
     assert.equal((await client.answer()).status, status, request.join());
+    client.leave();
+  }
+});
+
+test('a caller whose rights end while a slow body arrives is refused', async (t) => {
+  const pass = stopClock(t);
+  const rights = { held: true };
+  const check = async () => (rights.held ? null : new Failure('unauthorized'));
+  const guard = { security: ['bearer'], errors: ['unauthorized'], check } as const;
+  const own = await startListener(t, [post('/a', guard)]);
+  const head = ['POST /a HTTP/1.1', HOST, length(BODY.length), 'Expect: 100-continue'];
+  for (const [held, expected] of [
+    [true, 200],
+    [false, 401],
+  ] as const) {
+    rights.held = true;
+    const client = await connectTo(own.url);
+    client.send(headOf(head));
+    assert.equal((await client.answer()).status, 100, 'the caller was checked');
+    rights.held = held;
+    // Longer than a check is relied on.
+    pass(0.6);
+    client.send(BODY);
+    assert.equal((await client.answer()).status, expected);
     client.leave();
   }
 });
