@@ -167,8 +167,11 @@ async function untilWaiting(work: Promise<unknown>, count = 1, at = sql): Promis
 type Work = (on: Database, id: string) => Promise<number | void>;
 const remove: Work = (on) => removeEnded(on, 'dead', 90 * DAY, 500);
 const drive: Work = (on, id) => redeliver(on, [id]);
-/** What a repetition of a dead event does. */
-const repeat: Work = (on, id) => redeliver(on, [id], true, 'dead');
+const patient = connect(queue.databaseUrl);
+after(() => patient.end());
+/** On a connection that waits for a lock as long as it takes, with one view of the data. */
+const drivePatiently: Work = (on, id) =>
+  redeliver({ ...on, write: (statement) => statement(patient) }, [id]);
 async function endAll(on: Database): Promise<void> {
   await endWork(on, await queue.claim(), 'done');
 }
@@ -184,7 +187,7 @@ for (const [what, put, first, second, rows] of [
   ['an event under removal is not redelivered', deadEvent, remove, drive, GONE],
   ['an event under redelivery is not removed', deadEvent, drive, remove, WAITING],
   ['an event whose delivery ends is not redelivered', queue.put, endAll, drive, [1, 0, 1, 0]],
-  ['an event whose redelivery ends is not repeated', deadEvent, driveToEnd, repeat, [1, 0, 1, 1]],
+  ['an event whose redelivery ends stays', deadEvent, driveToEnd, drivePatiently, [1, 0, 1, 1]],
 ] as const)
   test(what, async () => {
     await clear();
