@@ -2,13 +2,13 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
-import { removeUnstored } from '../../../src/webhook/store/unstored.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox } from '../../support/inbox.ts';
 import { addToken, openWebhook, WEBHOOK_SECRET } from '../../support/senders.ts';
 
-const { url, sql, call, databaseUrl, send } = await openInbox({ after }, { WEBHOOK_SECRET });
+const inbox = await openInbox({ after }, { WEBHOOK_SECRET });
+const { url, sql, call, databaseUrl, send } = inbox;
 const database = openWebhook({ after }, databaseUrl);
 const post = (bearer: string, body: unknown, headers: Record<string, string> = {}) =>
   ask('POST', `${url}/webhook`, { bearer, body, headers });
@@ -61,7 +61,12 @@ test('only the last 24 hours are shown, and seven days are kept', async () => {
       now() - hours * interval '1 hour'
     from unnest('{1,23,25,167,169,500}'::int[]) as hours`;
   assert.equal((await refused()).length, 2);
-  assert.equal(await removeUnstored(database, 100), 2);
-  assert.equal(await removeUnstored(database, 100), 0);
-  await untilCounted(4);
+  await inbox.gatehouse.runJobs(/unstored/);
+  const rows = await sql<Array<{ age: number }>>`
+    select round(extract(epoch from now() - last_at) / 3600)::int as age
+    from webhook.unstored order by 1`;
+  assert.deepEqual(
+    rows.map(({ age }) => age),
+    [1, 23, 25, 167],
+  );
 });

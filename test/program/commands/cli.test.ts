@@ -127,6 +127,9 @@ test('a database that cannot be used is reported in one line and exits 1', async
     assert.match(finished.stderr, said);
     assert.ok(!finished.stderr.includes('marked'));
   }
+  const ended = await run(t, 'user list', { ...environment, DATABASE_URL: away.href });
+  assertFailure(ended, 1);
+  assert.match(ended.stderr, /^gatehouse: the connection to the database at /);
   // Waiting for it would not help. The log of `serve` is on standard output.
   const given = { ...environment, DATABASE_URL: nowhere.href };
   const finished = await run(t, 'serve identity', given);

@@ -231,6 +231,24 @@ test('a failing target gets probes only; the first success lets all events throu
   await Promise.all(workers.map((worker) => worker.stop()));
 });
 
+test('between two looks at the state, an open breaker admits nothing', async (t) => {
+  const pass = stopClock(t);
+  await fresh(2);
+  await fail(61);
+  const breaker = createBreaker(
+    database,
+    'test',
+    COMMON.id,
+    createLog('error', () => {}),
+  );
+  const probing = { limit: 1, except: null };
+  assert.deepEqual(await breaker.admit(), probing);
+  await sql`update webhook.failing_targets set probe_at = now()`;
+  assert.equal(await breaker.admit(), 'none');
+  pass(1);
+  assert.deepEqual(await breaker.admit(), probing);
+});
+
 test('what happened during a database outage is counted after it', async (t) => {
   const pass = stopClock(t);
   await fresh(0);

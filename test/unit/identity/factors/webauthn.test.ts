@@ -200,6 +200,7 @@ test('CBOR is decoded: numbers, texts, bytes, lists and maps in one another (RFC
     ['8301820203820405', [1, [2, 3], [4, 5]]],
     ['a26161016162820203', mapOf('a', 1, 'b', [2, 3])],
     ['83f4f5f6', [false, true, null]],
+    ['a101f6', new Map([[1, null]])],
   ] as const)
     assert.deepEqual(decodeCbor(hex(encoded)), value, encoded);
 });
