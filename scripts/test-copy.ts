@@ -25,10 +25,22 @@ const NOT_NEEDED = ['.data', 'dist'];
 const MEMORY = '/dev/shm';
 const PATH = `${join(root, 'node_modules/.bin')}:${dirname(process.execPath)}:${process.env.PATH ?? ''}`;
 
-/** The tests in a folder, or the one file. */
+/** Terminal sessions, which one test file runs. */
+const TRANSCRIPTS = join(root, 'test/program/transcripts');
+export const isTranscript = (path: string): boolean =>
+  dirname(path) === TRANSCRIPTS && path.endsWith('.txt');
+
+/** The tests in a folder, the one file, or the file that runs the transcript. */
 export function findTests(path: string): string[] {
-  if (!existsSync(path))
-    throw new SetupError(`There is no ${relative(root, path)}. Name files or folders of test/.`);
+  if (!existsSync(path)) {
+    const name = relative(root, path);
+    const folder = dirname(path);
+    if (!existsSync(folder))
+      throw new SetupError(`There is no ${name}. Name files or folders of test/.`);
+    const names = readdirSync(folder).join(', ');
+    throw new SetupError(`There is no ${name}. ${relative(root, folder)} has ${names}.`);
+  }
+  if (isTranscript(path)) return [`${TRANSCRIPTS}.test.ts`];
   if (!statSync(path).isDirectory()) return [path];
   const names = readdirSync(path, { encoding: 'utf8', recursive: true });
   return names

@@ -1,6 +1,7 @@
 /**
- * Runs every test/…/*.test.ts but test/e2e, or the files and folders named as arguments. With
- * `--fast` it runs the fast tests, with `--stress` test/e2e/stress and every race with more rounds.
+ * Runs every test/…/*.test.ts but test/e2e, or the files, folders and transcripts named as
+ * arguments. With `--fast` it runs the fast tests, with `--stress` test/e2e/stress and every race
+ * with more rounds.
  *
  * The tree is copied to a temporary directory and compiled there once: tsx in each of the processes
  * would cost more CPU than most tests. The tests run in the copy, on one PostgreSQL: that of
@@ -9,13 +10,13 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { dirname, join, relative, resolve } from 'node:path';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { databaseUrl, withConnection } from './postgres.ts';
 import { runMain, SetupError } from './setup-error.ts';
 import { SLOW_FILES } from './slow-tests.ts';
 import { type Supervised, supervise } from './supervise.ts';
 import { makeTemporary, removeTemporary } from './temporary.ts';
-import { copyTree, findTests, startCompilers, withServer } from './test-copy.ts';
+import { copyTree, findTests, isTranscript, startCompilers, withServer } from './test-copy.ts';
 import { findLateAwait, findNarrowing } from './test-rules.ts';
 
 const root = dirname(import.meta.dirname);
@@ -80,9 +81,13 @@ function filesOf(words: readonly string[]): string[] {
     case '--stress':
       return [...findTests(STRESS), ...all().filter(hasRounds)];
     default:
-      return words.flatMap((path) => findTests(resolve(path)));
+      return [...new Set(words.flatMap((path) => findTests(resolve(path))))];
   }
 }
+
+/** The names of the transcripts that are named alone. */
+const transcriptsOf = (words: readonly string[]) =>
+  words.flatMap((path) => (isTranscript(resolve(path)) ? basename(path) : []));
 
 const hasRounds = (file: string) => readFileSync(file, 'utf8').includes('/support/rounds.ts');
 
@@ -111,7 +116,8 @@ async function runTests(copy: string, files: readonly string[], server: string):
       DATABASE_URL: databaseUrl(server, template),
     });
     if (migrated !== 0) throw new SetupError('The template database cannot be migrated.');
-    const [first = '--all'] = process.argv.slice(2);
+    const words = process.argv.slice(2);
+    const [first = '--all'] = words;
     const stress = first === '--stress' ? { STRESS: '1' } : {};
     const codes = join(copy, 'reply-codes.txt');
     const env = {
@@ -121,6 +127,7 @@ async function runTests(copy: string, files: readonly string[], server: string):
       TEST_TEMPLATE: template,
       TEST_CODES: codes,
       TEST_TIMES: TIMES,
+      TEST_TRANSCRIPTS: transcriptsOf(words).join(),
     };
     const isNamed = !first.startsWith('--');
     // Source maps cost a tenth of the whole run. Run a file by its name to see the lines of the

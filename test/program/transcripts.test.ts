@@ -21,6 +21,8 @@ import {
 } from '../support/transcript.ts';
 
 const directory = join(import.meta.dirname, 'transcripts');
+/** Those that `make test FILES=…` names, or all. */
+const chosen = process.env.TEST_TRANSCRIPTS || readdirSync(directory).join();
 
 interface Session {
   /** Of the names that transcripts use. */
@@ -121,7 +123,7 @@ const linesOf = ({ code, stdout, stderr }: Result) => [
 
 /** Each has a database of its own, and its commands wait for that most of the time. */
 test('transcripts', { concurrency: 4 }, async (all) => {
-  const begun = readdirSync(directory).map((name) =>
+  const begun = chosen.split(',').map((name) =>
     all.test(name, async (t) => {
       const transcript = parseTranscript(readFileSync(join(directory, name), 'utf8'));
       const session = await openSession(t, transcript);

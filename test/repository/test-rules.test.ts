@@ -1,10 +1,23 @@
 /** What would let a test pass without having looked: each is refused by the runner. */
 import assert from 'node:assert/strict';
+import { join, relative } from 'node:path';
 import { test } from 'node:test';
 import { compareCodes, readNoted } from '../../scripts/reply-codes.ts';
+import { findTests } from '../../scripts/test-copy.ts';
 import { findLateAwait, findNarrowing, findSilentSkip } from '../../scripts/test-rules.ts';
 
 const narrow = 'only';
+
+test('a transcript is run by the file of all, and a wrong name is answered with what exists', () => {
+  const root = join(import.meta.dirname, '../..');
+  const find = (name: string) => findTests(join(root, name)).map((file) => relative(root, file));
+  const runner = 'test/program/transcripts.test.ts';
+  assert.deepEqual(find('test/program/transcripts/users.txt'), [runner]);
+  const message =
+    /^There is no test\/program\/transcripts\/user\.txt\. .* tokens\.txt, .*users\.txt\.$/;
+  assert.throws(() => find('test/program/transcripts/user.txt'), { message });
+  assert.throws(() => find('test/nowhere/a.test.ts'), { message: /Name files or folders of test/ });
+});
 
 test('a skipped or unfinished test must give a reason', () => {
   const skip = (event: object) => findSilentSkip({ name: 'a test', ...event });
