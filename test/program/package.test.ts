@@ -44,7 +44,7 @@ function makeClone(): void {
   const isCompiled = (path: string) =>
     existsSync(path.replace(/\.js(\.map)?$/, '.ts')) && /\.js(\.map)?$/.test(path);
   for (const name of wordsOf(`
-    src scripts test docs deploy Makefile README.md LICENSE CHANGELOG.md SECURITY.md .npmrc
+    src scripts docs deploy dist Makefile README.md LICENSE CHANGELOG.md SECURITY.md .npmrc
     package.json package-lock.json tsconfig.json
   `)) {
     cpSync(join(root, name), join(clone, name), {
@@ -53,12 +53,13 @@ function makeClone(): void {
       filter: (path) => !isCompiled(path),
     });
   }
-  // Installed, so that the build does not install anything.
+  // Installed and built as the run was, by the same scripts: only packing is left to do.
   mkdirSync(join(clone, 'node_modules'));
   for (const name of readdirSync(join(root, 'node_modules')))
     symlinkSync(join(root, 'node_modules', name), join(clone, 'node_modules', name));
   rmSync(join(clone, 'node_modules/.installed'), { force: true });
-  writeFileSync(join(clone, 'node_modules/.installed'), '');
+  for (const step of ['node_modules/.installed', 'dist/.built'])
+    writeFileSync(join(clone, step), '');
 }
 
 interface Packed {
@@ -134,13 +135,15 @@ test('the package holds the program, its types, the documents and files for depl
 test('its user installs one other package, and no PostgreSQL', () => {
   const names = readdirSync(join(consumer, 'node_modules')).filter((name) => !name.startsWith('.'));
   assert.deepEqual(names, ['gatehouse-services', 'postgres']);
-  const {
-    optionalDependencies,
-    dependencies,
-  }: { optionalDependencies?: object; dependencies: object } = JSON.parse(
-    readFileSync(join(installed, 'package.json'), 'utf8'),
-  );
+  interface Manifest {
+    optionalDependencies?: object;
+    dependencies: object;
+    scripts: { prepack: string };
+  }
+  const manifest = readFileSync(join(installed, 'package.json'), 'utf8');
+  const { optionalDependencies, dependencies, scripts }: Manifest = JSON.parse(manifest);
   assert.deepEqual([optionalDependencies, Object.keys(dependencies)], [undefined, ['postgres']]);
+  assert.match(scripts.prepack, /^make --silent build && /);
 });
 
 test('npm pack, npm install and check: the commands of embedding.md are enough', async (t) => {
@@ -248,5 +251,5 @@ test('the example of embedding.md runs, and its types are right', async (t) => {
     join(consumer, 'tsconfig.json'),
     JSON.stringify({ compilerOptions: options, files: ['example.mts'] }),
   );
-  run(consumer, join(root, 'node_modules/.bin/tsc'), '-p', consumer);
+  run(consumer, join(root, 'node_modules/.bin/tsc'), '--singleThreaded', '-p', consumer);
 });
