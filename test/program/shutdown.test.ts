@@ -121,25 +121,6 @@ test('on SIGTERM requests in flight finish, new ones fail, and the exit code is 
   assert.equal(left.length, 0, 'no connection to the database is left');
 });
 
-test('signals for other programs change nothing; SIGTERM ends all listeners, after SHUTDOWN_DELAY', async (t) => {
-  const running = await start(t, SERVICES, { METRICS_PORT: '0', SHUTDOWN_DELAY: '1' });
-  for (const name of ['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const) {
-    running.signal(name);
-    const said = `${name} changes nothing`;
-    await untilSql(async () => running.stderr().includes(said), 'it says so');
-  }
-  assert.ok(!running.stderr().includes('Debugger listening'));
-  const clients: RawClient[] = [];
-  for (const service of [...SERVICES, 'metrics']) {
-    const client = await open(t, await running.url(service), ALIVE);
-    await client.answer();
-    clients.push(client);
-  }
-  running.signal('SIGTERM');
-  for (const client of clients) await client.closed();
-  assert.deepEqual(await running.ended, IN_ORDER);
-});
-
 test('after SHUTDOWN_GRACE the process exits 0 without waiting for the database', async (t) => {
   const running = await start(t, ['identity'], { SHUTDOWN_GRACE: '0' });
   await holdSessions(t);
@@ -151,12 +132,13 @@ test('after SHUTDOWN_GRACE the process exits 0 without waiting for the database'
 });
 
 // A call waits for this database for 15 s and more, and then the log would not say so.
-test('services end within SHUTDOWN_GRACE and two seconds while database and target hang', async (t) => {
+test('signals for other programs change nothing; SIGTERM ends all services while database and target hang', async (t) => {
   const proxy = await startProxy(t, file.url);
   const recorder = await startRecorder(t);
   recorder.answer(() => {});
   const running = await start(t, SERVICES, {
     DATABASE_URL: proxy.url,
+    SHUTDOWN_DELAY: '1',
     SHUTDOWN_GRACE: '2',
     METRICS_PORT: '0',
     WEBHOOK_FORWARD_URL: recorder.url,
@@ -178,6 +160,12 @@ test('services end within SHUTDOWN_GRACE and two seconds while database and targ
   const inFlight = async () =>
     (await ask('GET', metrics)).text.match(/^gatehouse_requests_in_flight\{.*\} 1$/gm)?.length;
   await untilSql(async () => (await inFlight()) === 3, 'the calls are under way');
+  for (const name of ['SIGHUP', 'SIGUSR1', 'SIGUSR2'] as const) {
+    running.signal(name);
+    const said = `${name} changes nothing`;
+    await untilSql(async () => running.stderr().includes(said), 'it says so');
+  }
+  assert.ok(!running.stderr().includes('Debugger listening'));
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, IN_ORDER);
   const said = 'shutdown took too long: work is left unfinished';
