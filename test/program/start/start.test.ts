@@ -189,24 +189,6 @@ test('a kill leaves no process behind', async (t) => {
   assert.deepEqual(run.said('signal'), ['SIGTERM']);
 });
 
-test('a second signal is forwarded, unless it duplicates the first', async (t) => {
-  const later = join(checkout, 'later');
-  // Its clock stands still until that file exists.
-  const clock = `import { existsSync } from 'node:fs';
-    performance.now = () => (existsSync(${JSON.stringify(later)}) ? 1_000 : 0);`;
-  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(clock)}`;
-  const run = start(t, { PATIENCE: '1', NODE_OPTIONS, DATABASE_URL: 'postgres://elsewhere/' });
-  await run.prints(ready);
-  // A terminal and a program in between may both deliver one Ctrl-C.
-  run.press('SIGINT');
-  run.press('SIGTERM');
-  await until(() => run.said('signal').length === 1);
-  writeFileSync(later, '');
-  run.press('SIGINT');
-  assert.equal(await run.ended, 0);
-  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
-});
-
 test('services that fail to start decide the last message and the exit status', async (t) => {
   // Replies of another program on the same ports do not count.
   for (const port of [IDENTITY_PORT, SECRETS_PORT, WEBHOOK_PORT]) {
@@ -220,7 +202,11 @@ test('services that fail to start decide the last message and the exit status', 
   assert.doesNotMatch(run.output(), ready);
 });
 
-test('given values are forwarded and not printed, and no database is started', async (t) => {
+test('given values and a second signal are forwarded, and no database is started', async (t) => {
+  const later = join(checkout, 'later');
+  // Its clock stands still until that file exists.
+  const clock = `import { existsSync } from 'node:fs';
+    performance.now = () => (existsSync(${JSON.stringify(later)}) ? 1_000 : 0);`;
   const given = {
     AUTH_TOKEN: 'given-token',
     WEBHOOK_TOKEN: 'given-webhook',
@@ -230,7 +216,13 @@ test('given values are forwarded and not printed, and no database is started', a
   };
   const database = 'postgres://elsewhere/';
   // An empty variable counts as unset.
-  const more = { DATABASE_URL: database, ADMIN_PASSWORD: '', HOST: '::' };
+  const more = {
+    DATABASE_URL: database,
+    ADMIN_PASSWORD: '',
+    HOST: '::',
+    PATIENCE: '1',
+    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(clock)}`,
+  };
   const run = start(t, { ...given, ...more });
   await run.prints(ready);
   assert.deepEqual(said(run, [...Object.keys(given), 'database']), { ...given, database });
@@ -240,8 +232,15 @@ test('given values are forwarded and not printed, and no database is started', a
   const shown = run.output().slice(run.output().search(ready));
   assert.ok(!shown.includes('given-'));
   assert.match(shown, /bearer token from AUTH_TOKEN\n/);
+
+  // A terminal and a program in between may both deliver one Ctrl-C.
+  run.press('SIGINT');
+  run.press('SIGTERM');
+  await until(() => run.said('signal').length === 1);
+  writeFileSync(later, '');
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
+  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
 });
 
 test('with --watch the services restart from source after every change', async (t) => {
