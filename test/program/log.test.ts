@@ -1,0 +1,247 @@
+/** The log: its form, what of probes it has, and the bytes that a request writes to it. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { untilSql } from '../support/connections.ts';
+import { compose } from '../support/deploy.ts';
+import { rowsUnder } from '../support/documents.ts';
+import {
+  ask,
+  AUTH_TOKEN,
+  type Gatehouse,
+  launch,
+  logIn,
+  startGatehouse,
+  WEBHOOK_TOKEN,
+} from '../support/gatehouse.ts';
+import { buildProgram, root, startProgram } from '../support/process.ts';
+import { startOnTerminal, withoutTerminal } from '../support/terminal.ts';
+import { test, until } from '../support/until.ts';
+
+const gatehouse = await launch(['identity', 'secrets', 'webhook'], {
+  INSTANCE_NAME: '4b1d09b1c2f4', // as long as the host name of a container
+  TRUSTED_PROXIES: '127.0.0.1',
+  WEBHOOK_HANDLER: join(root, 'test/support/handler.mjs'),
+});
+const session = await logIn(gatehouse.identity);
+const verify = `${gatehouse.identity}/api/auth/verify`;
+const store = `${gatehouse.secrets}/api/store`;
+const { json: stored } = await ask('POST', `${store}/encrypt`, {
+  bearer: AUTH_TOKEN,
+  body: { password: 'x' },
+});
+
+/** By the words of the document: how many lines, and method, address, bearer and body. */
+const KINDS: Readonly<
+  Record<string, readonly [number, string, string, (string | undefined)?, unknown?]>
+> = {
+  'session check': [1, 'GET', verify, session],
+  'wrong credential': [2, 'GET', verify, 'session:none'],
+  login: [
+    1,
+    'POST',
+    `${gatehouse.identity}/api/auth/login`,
+    undefined,
+    { username: 'admin', password: 'correct-horse-battery-staple' },
+  ],
+  'secret stored': [2, 'POST', `${store}/encrypt`, AUTH_TOKEN, { password: 'x' }],
+  'secret read': [
+    2,
+    'POST',
+    `${store}/decrypt?id=${stored.id}`,
+    AUTH_TOKEN,
+    { secret: stored.secret },
+  ],
+  'event accepted and delivered': [
+    2,
+    'POST',
+    `${gatehouse.webhook}/webhook`,
+    WEBHOOK_TOKEN,
+    { event: 'returns', data: { page_id: '1' } },
+  ],
+};
+
+const linesOf = (id: string) =>
+  gatehouse
+    .stdout()
+    .split('\n')
+    .filter((line) => line.includes(id));
+const bytesOf = (lines: readonly string[]) => lines.join('\n').length + 1;
+
+/** What Docker stores of a line: the text in JSON, the stream, and a time with nanoseconds. */
+const inDocker = (line: string) =>
+  `${JSON.stringify({ log: `${line}\n`, stream: 'stdout', time: '2026-01-01T00:00:00.000000000Z' })}`;
+
+const documented = new Map(
+  rowsUnder('docs/observability.md', 'log lines of').map(([kind = '', ...cells]) => [kind, cells]),
+);
+let most = 0;
+
+const program = buildProgram();
+const environment = {
+  INSTANCE_NAME: 'hooks-1',
+  WEBHOOK_VARIANT: 'plain',
+  WEBHOOK_TOKEN: 'a-webhook-token-of-32-characters',
+  HOST: '127.0.0.1',
+  PORT: '0',
+};
+const TEXT = /^\d\d:\d\d:\d\d\.\d{3} INFO {2}webhook {2}ready app=gatehouse-webhook$/m;
+const JSON_LINE =
+  /^\{"time":"[^"]+","level":"info","instance":"hooks-1","version":"[0-9.]+","service":"webhook","app":"gatehouse-webhook","message":"ready"\}$/m;
+
+test(
+  'on a terminal, the log is text unless LOG_FORMAT is json',
+  async (t) => {
+    const assertForm = async (format: string, expected: RegExp) => {
+      const command = [process.execPath, `${program}/dist/cli.js`, 'serve', 'webhook'];
+      const terminal = startOnTerminal(t, command, { ...environment, LOG_FORMAT: format });
+      await terminal.sees('ready');
+      terminal.interrupts();
+      const { code, shown } = await terminal.left;
+      assert.equal(code, 0, shown);
+      assert.match(shown, expected, format);
+    };
+    await Promise.all([assertForm('auto', TEXT), assertForm('json', JSON_LINE)]);
+  },
+  withoutTerminal,
+);
+
+test('in a pipe, the log is JSON unless LOG_FORMAT is text', async (t) => {
+  const assertForm = async (format: string, expected: RegExp) => {
+    const given = { ...environment, LOG_FORMAT: format };
+    const running = startProgram(t, program, ['serve', 'webhook'], given);
+    await until(() => expected.test(running.stdout()), `the line of ${format}`);
+    running.signal('SIGTERM');
+    assert.equal((await running.ended).code, 0, format);
+  };
+  await Promise.all([assertForm('auto', JSON_LINE), assertForm('text', TEXT)]);
+});
+
+test('why serve ended has the form of the log', async (t) => {
+  async function fail(given: Readonly<Record<string, string>>, service = 'webhook') {
+    const running = startProgram(t, program, ['serve', service], { ...environment, ...given });
+    const { code } = await running.ended;
+    return { code, notes: running.notes(), stderr: running.stderr() };
+  }
+  const [text, ...all] = await Promise.all([
+    fail({ LOG_LEVEL: 'loud', LOG_FORMAT: 'text' }),
+    fail({ LOG_LEVEL: 'loud' }),
+    fail({ INSTANCE_NAME: 'a\nb' }),
+    // No machine has this address (RFC 5737).
+    fail({ HOST: '192.0.2.1' }),
+    fail({}, 'letterbox'),
+  ]);
+  const expected = [
+    [78, 'hooks-1', /^LOG_LEVEL must be one of debug, info, warn, error, silent\.$/],
+    [78, hostname(), /^INSTANCE_NAME must be one line of at most 300 characters\.$/],
+    [1, 'hooks-1', /^webhook cannot listen on 192\.0\.2\.1:0 \(EADDRNOTAVAIL\)/],
+    [2, 'hooks-1', /^serve: "letterbox" is not one of /],
+  ] as const;
+  for (const [index, { code, notes, stderr }] of all.entries()) {
+    const [end, name, said] = expected[index] ?? assert.fail();
+    assert.deepEqual([code, notes.length], [end, 1], stderr);
+    const [{ level, instance, version, message } = {}] = notes;
+    assert.deepEqual([level, instance, typeof version], ['error', name, 'string']);
+    assert.match(String(message), said);
+  }
+  assert.deepEqual(text.notes, []);
+  assert.match(text.stderr, /^gatehouse: LOG_LEVEL must be one of [^\n]*\n$/);
+});
+
+/** Load balancers and supervisors probe every few seconds: the log has the changes. */
+const requestsOf = ({ log }: Gatehouse) =>
+  log().flatMap(({ message, level, route, status }) =>
+    message === 'request' ? `${level} ${route} ${status}` : [],
+  );
+
+const PROBED = ['GET /livez 200', 'GET /readyz 200', 'GET /metrics 200'];
+const OTHERS = ['GET / 200', '(none) 404'];
+const ALL = OTHERS.map((one) => `info ${one}`);
+for (const [settings, expected] of [
+  [{}, ALL],
+  [{ LOG_LEVEL: 'debug' }, [...PROBED.map((one) => `debug ${one}`), ...ALL]],
+  [{ LOG_PROBES: 'on' }, [...PROBED.map((one) => `info ${one}`), ...ALL]],
+  [{ LOG_REQUESTS: 'errors' }, ['info (none) 404']],
+  [{ LOG_REQUESTS: 'none' }, []],
+  [
+    { LOG_REQUESTS: 'none', LOG_LEVEL: 'debug' },
+    [...PROBED, ...OTHERS].map((one) => `debug ${one}`),
+  ],
+] as const) {
+  test(`probes and requests in the log with ${JSON.stringify(settings)}`, async (t) => {
+    const plain = { WEBHOOK_VARIANT: 'plain', LOG_PROBES: undefined, ...settings };
+    const own = await startGatehouse(t, ['webhook'], undefined, plain);
+    const { webhook, metrics } = own.url;
+    for (const path of ['/livez', '/readyz']) await ask('GET', webhook + path);
+    await ask('GET', `${metrics}/metrics`);
+    await ask('GET', `${webhook}/`, { headers: { accept: 'text/html' } });
+    await ask('GET', `${webhook}/none`);
+    await own.stop();
+    assert.deepEqual(requestsOf(own), expected);
+  });
+}
+
+test('failed probes while a service starts are not in the log', async (t) => {
+  const away = 'postgres://postgres@127.0.0.1:1/none';
+  const given = { LOG_PROBES: undefined };
+  const own = await startGatehouse(t, ['secrets'], away, given, 'listening');
+  assert.equal((await ask('GET', `${own.url.secrets}/readyz`)).status, 503);
+  await own.stop();
+  assert.deepEqual(requestsOf(own), []);
+});
+
+test('the log has one line when a service is no longer ready, and one when it is ready again', async (t) => {
+  const own = await launch(['secrets'], { LOG_PROBES: undefined }, t);
+  const { sql } = own;
+  const probe = async () => (await ask('GET', `${own.secrets}/readyz`)).status;
+  const probes = async () => [await probe(), await probe(), await probe()];
+  assert.deepEqual(await probes(), [200, 200, 200]);
+  await sql`alter table secrets.migrations rename to away`;
+  await untilSql(async () => (await probe()) === 503, 'the next check, after a second');
+  assert.deepEqual(await probes(), [503, 503, 503]);
+  await sql`alter table secrets.away rename to migrations`;
+  // A probe that does not get an answer in time says what the one before said.
+  await untilSql(async () => (await probe()) === 200, 'it is ready again');
+  assert.deepEqual(await probes(), [200, 200, 200]);
+  await own.stop();
+  const changes = own.log().flatMap(({ level, message, error }) => {
+    const isOne = ['request', 'not ready', 'ready again'].includes(String(message));
+    return isOne ? `${level} ${message} ${String(error).slice(0, 51)}` : [];
+  });
+  const said = 'the database returned an error (SQLSTATE 42P01: the';
+  assert.deepEqual(changes, [`warn not ready ${said}`, 'info ready again undefined']);
+});
+
+for (const [kind, [count, method, url, bearer, body]] of Object.entries(KINDS)) {
+  test(`observability.md has the bytes of the log for each ${kind}`, async () => {
+    const id = randomUUID();
+    const headers = { 'x-forwarded-for': '198.51.100.200', 'x-request-id': id };
+    const { status } = await ask(method, url, { headers, body, ...(bearer ? { bearer } : {}) });
+    assert.equal(status < 400, kind !== 'wrong credential');
+    await until(() => linesOf(id).length >= count, `${count} lines`);
+    const lines = linesOf(id);
+    const remaining = lines.filter((line) => !/"message":"request".*"status":[23]/.test(line));
+    const less = remaining.length === 0 ? 0 : bytesOf(remaining);
+    const [shown, mebibytes, shownLess] = documented.get(kind)?.map(Number) ?? [];
+    // The digits of a duration vary.
+    for (const [given, measured] of [
+      [shown, bytesOf(lines)],
+      [shownLess, less],
+    ] as const)
+      assert.ok(Math.abs(Number(given) - measured) <= 8, `${given}, not ${measured}`);
+    assert.equal(mebibytes, Math.round((Number(shown) * 86_400) / 1e6));
+    assert.equal(lines.length, count);
+    most = Math.max(most, bytesOf(lines.map(inDocker)));
+  });
+}
+
+test('Compose keeps a day of ten requests a second of each kind', () => {
+  const [, size, files] =
+    /logging: &logging\n[^]*?max-size: (\d+)m\n +max-file: "(\d+)"\n +compress: "true"\n/.exec(
+      compose,
+    ) ?? [];
+  // The oldest file is removed as a whole.
+  const kept = (Number(files) - 1) * Number(size) * 1e6;
+  assert.ok(kept >= most * 10 * 86_400, `${kept} of ${most * 10 * 86_400}`);
+});
