@@ -104,6 +104,66 @@ test('passing trouble of the database delays the start of each service, and is l
   }
 });
 
+/** The probe of each service says so, also if checks are shared or follow each other; and the log. */
+async function assertUnready(house: Gatehouse, problem: RegExp): Promise<void> {
+  for (const service of SERVICES) {
+    const asked = () => ask('GET', `${house.url[service]}/readyz`);
+    await untilSql(async () => problem.test((await asked()).text), `${service} says ${problem}`);
+    const isOwn = (line: Record<string, unknown>) =>
+      line.service === service && problem.test(String(line.error));
+    await until(() => linesOf(house, 'not ready').some(isOwn), `${service} logs ${problem}`);
+  }
+  const all = () => probe(house, '/readyz');
+  const seen = [...(await Promise.all([all(), all(), all()])), await all()];
+  assert.deepEqual(seen, new Array(4).fill(UNREADY));
+}
+
+test('on a read-only database, without disk space or a connection for requests, no service is ready', async (t) => {
+  const { sql, url } = await createEmptyDatabase(t);
+  const name = new URL(url).pathname.slice(1);
+  const role = `limited_${name}`;
+  await sql.unsafe(
+    `create role ${role} login password 'limited'; grant create, temporary on database ${name} to ${role}`,
+  );
+  const own = Object.assign(new URL(url), { username: role, password: 'limited' });
+  const house = await startGatehouse(t, SERVICES, own.href);
+  await untilProbed(house, everywhere(200));
+  for (const [set, reset, problem] of [
+    // As on a standby.
+    [
+      `alter database ${name} set default_transaction_read_only = on`,
+      `alter database ${name} reset default_transaction_read_only`,
+      /25006: the server accepts no/,
+    ],
+    // Like a full disk for a statement that needs space, where an update in place still succeeds.
+    [
+      `alter database ${name} set temp_file_limit = 0`,
+      `alter database ${name} reset temp_file_limit`,
+      /53400: a limit in the configuration/,
+    ],
+    // One for each probe, and none for requests.
+    [
+      `alter role ${role} connection limit ${SERVICES.length}`,
+      `alter role ${role} connection limit -1`,
+      /SQLSTATE 53300: no connection is left/,
+    ],
+  ] as const) {
+    // A changed default applies to new connections.
+    const change = async (statement: string) => {
+      await sql.unsafe(`set default_transaction_read_only = off; ${statement}`);
+      await sql`select pg_terminate_backend(pid) from pg_stat_activity
+        where datname = current_database() and application_name like 'gatehouse-%'`;
+    };
+    await change(set);
+    await assertUnready(house, problem);
+    await change(reset);
+    await untilProbed(house, everywhere(200));
+  }
+  // The database, and with it what the role owns, is dropped before.
+  await house.stop();
+  await sql.unsafe(`drop owned by ${role} cascade; drop role ${role}`);
+});
+
 test('the plain webhook receiver needs no database and warns without a token', async (t) => {
   const given = { WEBHOOK_VARIANT: 'plain', APP_NAME: 'letterbox', WEBHOOK_TOKEN: undefined };
   const house = await startGatehouse(t, ['webhook'], undefined, given);
