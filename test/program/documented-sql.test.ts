@@ -1,0 +1,105 @@
+/** The SQL of docs/database.md and docs/postgresql.md: rights of a role, and queries for operators. */
+import assert from 'node:assert/strict';
+import { withConnection } from '../../scripts/postgres.ts';
+import { runCommand } from '../support/commands.ts';
+import { createDatabase, createEmptyDatabase } from '../support/database.ts';
+import { readDocument } from '../support/documents.ts';
+import {
+  ask,
+  assertStatus,
+  logIn,
+  startGatehouse,
+  variables,
+  WEBHOOK_TOKEN,
+} from '../support/gatehouse.ts';
+import { secretsClient } from '../support/secrets.ts';
+import { SERVICES } from '../support/settings.ts';
+import { pause, test } from '../support/until.ts';
+
+const { sql, url } = await createDatabase();
+const QUERIES = [...readDocument('docs/postgresql.md').matchAll(/```sql\n([^]*?)```/g)].map(
+  ([, text = '']) => text,
+);
+const [locks = ''] = QUERIES.filter((text) => text.includes('pg_blocking_pids'));
+
+test('each query for an operator runs', async () => {
+  await sql`create extension pgstattuple`;
+  await sql`create extension pg_stat_statements`;
+  assert.ok(QUERIES.length >= 12);
+  for (const text of QUERIES) {
+    const failed = await sql.unsafe(text).then(
+      () => null,
+      (error: { code: string }) => error.code,
+    );
+    // The server of the tests does not preload it: then only the names in the query are checked.
+    const isPreloaded = !text.includes('pg_stat_statements');
+    assert.equal(failed, isPreloaded ? null : '55000', text);
+  }
+});
+
+test('the query for locks says who waits for whom', async () => {
+  await withConnection(url, async (holder) => {
+    const [{ pid } = { pid: 0 }] = await holder`select pg_backend_pid() as pid`;
+    await holder`begin`;
+    await holder`lock table identity.users in access exclusive mode`;
+    const waiting = withConnection(url, async (other) => other`select from identity.users`);
+    const begun = Date.now();
+    // Tests of other databases of the server also wait for locks.
+    const findRow = async () => (await sql.unsafe(locks)).find((row) => row.holder === pid);
+    let row = await findRow();
+    while (row === undefined) {
+      await pause(begun, () => 'for the lock');
+      row = await findRow();
+    }
+    assert.equal(row.state, 'idle in transaction');
+    assert.match(row.query, /^select from identity\.users/);
+    await holder`rollback`;
+    await waiting;
+  });
+});
+
+test('with the rights of database.md, a role that creates no tables serves, with new ones too', async (t) => {
+  const { sql, url } = await createEmptyDatabase(t);
+  const role = `app_${new URL(url).pathname.slice(1)}`;
+  await sql.unsafe(`create role ${role} login password 'app'`);
+  // The database, and with it the rights of the role, is dropped before.
+  const server = process.env.TEST_POSTGRES_URL ?? '';
+  t.after(() => withConnection(server, (other) => other.unsafe(`drop role ${role}`)));
+  const own = Object.assign(new URL(url), { username: role, password: 'app' });
+  const [, statements = ''] =
+    /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(readDocument('docs/database.md')) ??
+    [];
+  assert.ok(statements.includes('alter default privileges'));
+
+  const run = async (words: readonly string[], databaseUrl: string) =>
+    runCommand(words, { ...variables(databaseUrl), MIGRATE: 'off' });
+  assert.equal((await run(['migrate'], url)).code, 0);
+  const without = await run(['check'], own.href);
+  assert.deepEqual(
+    [without.code, without.stdout.match(/^failed\s+\S+ rights/gm)?.length],
+    [1, SERVICES.length],
+    without.stdout,
+  );
+  for (const service of SERVICES)
+    await sql.unsafe(statements.replaceAll('identity', service).replaceAll('to app', `to ${role}`));
+  const checked = await run(['check'], own.href);
+  assert.equal(checked.code, 0, checked.stdout);
+
+  const { url: at } = await startGatehouse(t, SERVICES, own.href, { MIGRATE: 'off' });
+  const bearer = await logIn(at.identity);
+  assertStatus(await ask('GET', `${at.identity}/api/test/`, { bearer }), 200);
+  const { id, secret } = await secretsClient(at.secrets).keep('text');
+  assert.equal((await secretsClient(at.secrets).decrypt(id, secret)).json.password, 'text');
+  const body = { event: 'x', data: { page_id: 'p' } };
+  const sent = await ask('POST', `${at.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+  assertStatus(sent, 200);
+  for (const service of SERVICES) {
+    await sql.unsafe(`create table ${service}.later (id serial, name text)`);
+    await withConnection(own.href, async (app) => {
+      await app.unsafe(
+        `insert into ${service}.later (name) values ('x'); update ${service}.later set name = 'y'; delete from ${service}.later`,
+      );
+      await assert.rejects(app.unsafe(`create table ${service}.own ()`), /permission denied/);
+    });
+  }
+});
