@@ -3,7 +3,6 @@
  * what the tests use of them. They are not dependencies of Gatehouse.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
-import type { RequestListener } from 'node:http';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { addPackages, createPackages } from '../tools.ts';
@@ -20,13 +19,10 @@ interface Standard {
 interface Libraries {
   readonly standardwebhooks: Standard;
   readonly svix: Standard;
-  readonly '@octokit/webhooks': {
-    readonly Webhooks: new (options: { secret: string }) => {
-      on(event: string, handle: (event: { id: string; payload: unknown }) => void): void;
-    };
-    createNodeMiddleware(webhooks: unknown, options: { path: string }): RequestListener;
+  readonly '@octokit/webhooks-methods': {
+    sign(secret: string, body: string): Promise<string>;
+    verify(secret: string, body: string, signature: string): Promise<boolean>;
   };
-  readonly '@octokit/webhooks-methods': { sign(secret: string, body: string): Promise<string> };
   readonly '@octokit/webhooks-examples': unknown;
   readonly stripe: {
     readonly default: new (key: string) => {
@@ -42,12 +38,6 @@ interface Libraries {
     };
   };
   readonly '@slack/bolt': {
-    readonly HTTPReceiver: new (options: { signingSecret: string }) => {
-      readonly requestListener: RequestListener;
-    };
-    readonly App: new (options: object) => {
-      event(name: string, handle: (event: { body: { event_id: string } }) => Promise<void>): void;
-    };
     isValidSlackRequest(request: {
       signingSecret: string;
       body: string;
@@ -65,7 +55,6 @@ interface Libraries {
   readonly '@linear/sdk': unknown;
   readonly '@linear/sdk/webhooks': {
     readonly LinearWebhookClient: new (secret: string) => {
-      verify(body: Buffer, signature: string, timestamp?: number): boolean;
       createHandler(): ((request: Request) => Promise<Response>) & {
         on(type: string, handle: (payload: { type: string }) => void): void;
       };
