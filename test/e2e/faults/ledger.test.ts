@@ -12,11 +12,11 @@ import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../../../scripts/postgres.ts';
 import { variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { buildProgram, type Running, startProgram } from '../../support/process.ts';
+import { buildProgram, startProgram } from '../../support/process.ts';
 import { until } from '../../support/until.ts';
 import { checkEntry, type Entry, readLedger } from './ledger.ts';
 import { choose, createRandom, SEED } from './random.ts';
-import { type Database, startDatabase, temporary } from './system.ts';
+import { startDatabase, temporary } from './system.ts';
 
 const SECONDS = Number(process.env.FAULTS_SECONDS ?? 60);
 const MIN_KILLS = 20;
@@ -39,27 +39,9 @@ const NAMES = [
 /** For the suspended receiver: the second attempt begins elsewhere before the first one ends. */
 const SLOW_NAMES = ['fails slowly', 'succeeds slowly'];
 
-interface System {
-  readonly database: Database;
-  /** The file in which the handler notes its calls. */
-  readonly ledger: string;
-  startReceiver(): Running;
-  /** Those that are killed and started again, and their present URLs. */
-  readonly receivers: Running[];
-  readonly urls: string[];
-  /** The one that is suspended. */
-  readonly suspended: Running;
-  readonly random: () => number;
-  /** When each process lost its work, by process id. */
-  readonly interrupted: Map<number, number>;
-  /** Event ids by delivery id. */
-  readonly acknowledged: Map<string, string>;
-  /** Delivery ids of events that were sent again. */
-  readonly repeated: Set<string>;
-  isSending: boolean;
-}
+type System = Awaited<ReturnType<typeof startSystem>>;
 
-async function startSystem(t: TestContext): Promise<System> {
+async function startSystem(t: TestContext) {
   const ledger = join(temporary(t), 'ledger');
   writeFileSync(ledger, '');
   const database = await startDatabase(t);
@@ -79,15 +61,21 @@ async function startSystem(t: TestContext): Promise<System> {
   await Promise.all(receivers.map((one) => one.ready('webhook')));
   return {
     database,
+    /** The file in which the handler notes its calls. */
     ledger,
     startReceiver,
+    /** Those that are killed and started again, and their present URLs. */
     receivers,
     urls: await Promise.all(receivers.map((one) => one.url('webhook'))),
+    /** The one that is suspended. */
     suspended,
     random: createRandom(SEED),
-    interrupted: new Map(),
-    acknowledged: new Map(),
-    repeated: new Set(),
+    /** When each process lost its work, by process id. */
+    interrupted: new Map<number, number>(),
+    /** Event ids by delivery id. */
+    acknowledged: new Map<string, string>(),
+    /** Delivery ids of events that were sent again. */
+    repeated: new Set<string>(),
     isSending: true,
   };
 }

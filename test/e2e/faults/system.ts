@@ -13,7 +13,7 @@ import {
   startProgram,
   type StartOptions,
 } from '../../support/process.ts';
-import { type Proxy, startProxy } from '../../support/proxy.ts';
+import { startProxy } from '../../support/proxy.ts';
 import { type PostgresServer, startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { startTarget, type Target } from './load/webhook.ts';
@@ -22,27 +22,10 @@ import { createRandom, SEED } from './random.ts';
 export const SERVICES = ['identity', 'secrets', 'webhook'] as const;
 export type ServiceName = (typeof SERVICES)[number];
 
-export interface Database {
-  /** Through the proxy: the same after a restart and a failover. */
-  readonly url: string;
-  readonly proxy: Proxy;
-  /** Holds the server's files. */
-  readonly directory: string;
-  server(): PostgresServer;
-  /** Kills the server and its connections. */
-  kill(): Promise<void>;
-  /** Kills the server process of one connection. PostgreSQL then ends all others, and recovers. */
-  killConnection(application: string): Promise<void>;
-  /** Starts the server again, which has ended. */
-  restart(): Promise<void>;
-  /** Stops the server, copies its files, and starts it again. */
-  copyTo(directory: string): Promise<void>;
-  /** Lets the proxy lead to another server. */
-  moveTo(server: PostgresServer): Promise<void>;
-}
+export type Database = Awaited<ReturnType<typeof startDatabase>>;
 
 /** @param directory where its files are; by default a temporary directory */
-export async function startDatabase(t: Owner, directory = temporary(t)): Promise<Database> {
+export async function startDatabase(t: Owner, directory = temporary(t)) {
   let server: PostgresServer = await startPostgres({ directory, durable: true });
   // Stops the server even if the test has failed to start it again.
   t.after(() => server.stop());
@@ -52,17 +35,22 @@ export async function startDatabase(t: Owner, directory = temporary(t)): Promise
     await proxy.restore(server.url);
   };
   return {
+    /** Through the proxy: the same after a restart and a failover. */
     url: proxy.url,
     proxy,
+    /** Holds the server's files. */
     directory,
+    /** Starts the server again, which has ended. */
     restart,
     server: () => server,
+    /** Kills the server and its connections. */
     async kill() {
       process.kill(server.processId, 'SIGKILL');
       await server.ended;
       await proxy.cut();
     },
-    async killConnection(application) {
+    /** Kills the server process of one connection. PostgreSQL then ends all others, and recovers. */
+    async killConnection(application: string) {
       const find = withConnection(
         server.url,
         (sql) => sql<Array<{ pid: number }>>`
@@ -73,13 +61,15 @@ export async function startDatabase(t: Owner, directory = temporary(t)): Promise
       const [victim] = await find.catch(() => []);
       if (victim) process.kill(victim.pid, 'SIGKILL');
     },
-    async copyTo(copy) {
+    /** Stops the server, copies its files, and starts it again. */
+    async copyTo(copy: string) {
       await server.stop();
       // With the owner, who may be another user: PostgreSQL does not run as root.
       execFileSync('cp', ['-a', directory, copy]);
       await restart();
     },
-    async moveTo(other) {
+    /** Lets the proxy lead to another server. */
+    async moveTo(other: PostgresServer) {
       server = other;
       await proxy.restore(server.url);
     },
@@ -92,28 +82,13 @@ export function temporary(t: Owner): string {
   return directory;
 }
 
-export interface System extends Services {
-  readonly database: Database;
-}
-
+export type System = Awaited<ReturnType<typeof startSystem>>;
 /** The services, with a target for the events. */
-export interface Services {
-  readonly target: Target;
-  readonly environment: Readonly<Record<string, string>>;
-  readonly url: (service: ServiceName) => string;
-  readonly directUrl: () => string;
-  running(service: ServiceName): Running;
-  /** Kills a service and starts it again. */
-  killService(service: ServiceName): Promise<void>;
-  /** Sends the requests to another process from now on. */
-  useProcess(service: ServiceName, process: Running): Promise<void>;
-  /** Resolves when all three services say that they are ready. */
-  untilReady(): Promise<void>;
-}
+export type Services = Awaited<ReturnType<typeof startServices>>;
 
 const READY_MS = 45_000;
 
-export async function startSystem(t: Owner, database?: Database): Promise<System> {
+export async function startSystem(t: Owner, database?: Database) {
   const used = database ?? (await startDatabase(t));
   return {
     ...(await startServices(t, used.url, () => used.server().url)),
@@ -138,7 +113,7 @@ export async function startServices(
   databaseUrl: string,
   directUrl: () => string,
   options: StartOptions = {},
-): Promise<Services> {
+) {
   const target = await startTarget(t, createRandom(SEED + 1));
   const program = buildProgram();
   const environment = settingsOf(databaseUrl, target);
@@ -163,13 +138,16 @@ export async function startServices(
     environment,
     url,
     running,
+    /** Sends the requests to another process from now on. */
     useProcess,
     directUrl,
-    async killService(service) {
+    /** Kills a service and starts it again. */
+    async killService(service: ServiceName) {
       running(service).signal('SIGKILL');
       await running(service).ended;
       await start(service);
     },
+    /** Resolves when all three services say that they are ready. */
     async untilReady() {
       for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
         const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));

@@ -9,7 +9,7 @@ import { ask, AUTH_TOKEN, variables } from '../../support/gatehouse.ts';
 import { createLines } from '../../support/lines.ts';
 import { SERVICES } from '../../support/settings.ts';
 import { until } from '../../support/until.ts';
-import { type Container, createBuilder, endOf, findNode, type Image, tree } from './build.ts';
+import { type Container, createBuilder, endOf, findNode, tree } from './build.ts';
 
 const MIB = 2 ** 20;
 const { version: VERSION } = JSON.parse(readFileSync(join(tree, 'package.json'), 'utf8'));
@@ -28,17 +28,7 @@ export function sizeOf(directory: string, names: readonly string[]): number {
 }
 
 /** An image of a Dockerfile, a container of it, and the container's files. */
-interface BuiltImage {
-  readonly dockerfile: string;
-  readonly builder: ReturnType<typeof createBuilder>;
-  readonly image: Image;
-  readonly container: Container;
-  /** The names of all its files. */
-  readonly files: readonly string[];
-  /** Those that its base does not have. */
-  readonly own: readonly string[];
-  readonly databaseUrl: string;
-}
+type BuiltImage = Awaited<ReturnType<typeof buildTwice>>;
 
 /** Call at the top level of a test file. Builds the image twice. */
 export async function testImage(
@@ -50,7 +40,7 @@ export async function testImage(
   addRunTests(built);
 }
 
-async function buildTwice(dockerfile: string): Promise<BuiltImage> {
+async function buildTwice(dockerfile: string) {
   const builder = createBuilder();
   after(builder.remove);
   const { url: databaseUrl } = await createEmptyDatabase();
@@ -63,6 +53,7 @@ async function buildTwice(dockerfile: string): Promise<BuiltImage> {
   const base = hasBase ? listFiles(builder.create('localhost/gatehouse-base').files) : [];
   const isOfBase = new Set(base);
   const files = listFiles(container.files);
+  // Those that its base does not have.
   const own = files.filter((name) => !isOfBase.has(name));
   return { dockerfile, builder, image, container, files, own, databaseUrl };
 }

@@ -183,9 +183,6 @@ export type ReceivedRequest = Readonly<{
   body: string;
 }>;
 
-/** A program, with every request so far. */
-export type Upstream = Readonly<{ port: number; requests: readonly ReceivedRequest[] }>;
-
 export const pageOf = (title: string) =>
   `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>${title}</title>`;
 
@@ -204,7 +201,8 @@ const FILES: ReadonlyArray<readonly [path: string, type: string, content: string
  * A program with pages, an image, an event stream and a WebSocket, which echoes other requests. It
  * knows nothing of Gatehouse.
  */
-export async function startUpstream(): Promise<Upstream> {
+export async function startUpstream() {
+  /** Every request so far. */
   const requests: ReceivedRequest[] = [];
   const note = ({ method = '', url: path = '', rawHeaders }: IncomingMessage, body: string) => {
     const received = { method, path, headers: pairs(rawHeaders), body };

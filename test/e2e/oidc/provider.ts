@@ -1,17 +1,11 @@
 /** Two replicas of identity behind one issuer. The test decides which of them answers. */
 import { createServer, request } from 'node:http';
 import { after } from 'node:test';
-import { type Provider, startProvider } from '../../support/oidc.ts';
+import { startProvider } from '../../support/oidc.ts';
 import { listenOn } from '../../support/ports.ts';
 
-export interface Replicas extends Provider {
-  readonly issuer: string;
-  /** Which of the two gets the next requests to the issuer. */
-  use(replica: 'first' | 'second'): void;
-}
-
 /** Call at the top level of a test file. */
-export async function startReplicas(): Promise<Replicas> {
+export async function startReplicas() {
   let target = '';
   const server = createServer((incoming, response) => {
     const { method, url, headers } = incoming;
@@ -30,7 +24,8 @@ export async function startReplicas(): Promise<Replicas> {
   return {
     ...provider,
     issuer,
-    use(replica) {
+    /** Which of the two gets the next requests to the issuer. */
+    use(replica: 'first' | 'second') {
       target = replicas[replica];
     },
   };

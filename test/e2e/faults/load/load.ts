@@ -29,16 +29,7 @@ export interface LoadClient {
   summary(): Readonly<Record<string, number>>;
 }
 
-export interface Load {
-  readonly requests: Requests;
-  /** Requests that failed so far, of all services. */
-  failed(): number;
-  /** Resolves when each service has answered this many more requests. */
-  progress(count: number): Promise<void>;
-  stop(): Promise<void>;
-  /** After `stop`: fails with a list of everything that was lost. @returns what was checked */
-  check(): Promise<string>;
-}
+export type Load = Awaited<ReturnType<typeof startLoad>>;
 
 /** What the clients need to know of the services. */
 type Loaded = Pick<Services, 'url' | 'target' | 'directUrl'>;
@@ -48,7 +39,7 @@ const PAUSE_MS = 15;
 const PROGRESS_MS = 150_000;
 const MAX_SHOWN = 25;
 
-export async function startLoad(t: Owner, system: Loaded): Promise<Load> {
+export async function startLoad(t: Owner, system: Loaded) {
   const requests = createRequests(system.url);
   const clients = await createClients(system, requests);
   let isRunning = true;
@@ -64,12 +55,15 @@ export async function startLoad(t: Owner, system: Loaded): Promise<Load> {
   loops.catch(() => {});
   return {
     requests,
+    /** Requests that failed so far, of all services. */
     failed: () => SERVICES.reduce((sum, service) => sum + requests.counts[service].failed, 0),
-    progress: (count) => untilProgress(requests, count, loops),
+    /** Resolves when each service has answered this many more requests. */
+    progress: (count: number) => untilProgress(requests, count, loops),
     async stop() {
       isRunning = false;
       await loops;
     },
+    /** After `stop`: fails with a list of everything that was lost. @returns what was checked */
     async check() {
       requests.expectNoFailure();
       await Promise.all(clients.map((client) => client.check()));

@@ -37,23 +37,7 @@ export interface RequestOptions {
   readonly about: string;
 }
 
-export interface Requests {
-  /**
-   * @returns null if the request failed, for a reason that a fault explains: it may or may not have
-   * had its effect
-   */
-  send(
-    service: ServiceName,
-    method: string,
-    path: string,
-    options: RequestOptions,
-  ): Promise<Reply | null>;
-  /** From now on no request may fail. */
-  expectNoFailure(): void;
-  report(problem: string): void;
-  readonly problems: readonly string[];
-  readonly counts: Readonly<Record<ServiceName, { answered: number; failed: number }>>;
-}
+export type Requests = ReturnType<typeof createRequests>;
 
 /**
  * A failed database is 500 `service_failed` from identity and 503 `unavailable` from the others,
@@ -63,7 +47,7 @@ const FAILED = new Set(['500 service_failed', '503 unavailable', '503 overloaded
 const TIMEOUT_MS = 40_000;
 
 /** @param url the present URL of a service */
-export function createRequests(url: (service: ServiceName) => string): Requests {
+export function createRequests(url: (service: ServiceName) => string) {
   const problems: string[] = [];
   const begun = Date.now();
   const counts = {
@@ -83,7 +67,16 @@ export function createRequests(url: (service: ServiceName) => string): Requests 
     return null;
   }
 
-  const send: Requests['send'] = async (service, method, path, options) => {
+  /**
+   * @returns null if the request failed, for a reason that a fault explains: it may or may not have
+   * had its effect
+   */
+  async function send(
+    service: ServiceName,
+    method: string,
+    path: string,
+    options: RequestOptions,
+  ): Promise<Reply | null> {
     const { expected, about } = options;
     const what = `${method} ${path.split('?')[0]}`;
     number += 1;
@@ -104,8 +97,9 @@ export function createRequests(url: (service: ServiceName) => string): Requests 
     if (expected.includes(reply.status)) return reply;
     report(`${about}: ${what} answered ${got} instead of ${expected.join(' or ')}`);
     return null;
-  };
+  }
 
+  /** From now on no request may fail. */
   const expectNoFailure = () => {
     isFaultOver = true;
   };

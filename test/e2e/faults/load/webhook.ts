@@ -128,14 +128,11 @@ function checkDelivered(
   }
 }
 
-export interface Target {
-  readonly url: string;
-  /** Bodies by event id. */
-  readonly received: ReadonlyMap<string, string>;
-}
+export type Target = Awaited<ReturnType<typeof startTarget>>;
 
 /** Where events are forwarded. It fails now and then. */
-export async function startTarget(t: Owner, random: () => number): Promise<Target> {
+export async function startTarget(t: Owner, random: () => number) {
+  /** Bodies by event id. */
   const received = new Map<string, string>();
   const { url, answer } = await startRecorder(t);
   answer((response, { headers, body }) => {
