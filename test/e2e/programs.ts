@@ -20,11 +20,6 @@ import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
 import type { Owner } from '../support/owner.ts';
 import { freePorts } from '../support/ports.ts';
 
-export interface Started {
-  readonly port: number;
-  stop(): Promise<void>;
-}
-
 interface Prepared {
   readonly command: readonly [string, ...string[]];
   readonly env?: Readonly<Record<string, string>>;
@@ -64,7 +59,7 @@ const ATTEMPTS = 3;
 const LIMIT_MS = 30_000;
 
 /** Starts the program in its own directory. It stops when its owner ends, or this process. */
-export async function start(owner: Owner, program: Program): Promise<Started> {
+export async function start(owner: Owner, program: Program) {
   const user = program.unprivileged ? unprivilegedUser() : undefined;
   const temporary = makeTemporary(tmpdir(), `gatehouse-${program.name}`);
   const directory = join(temporary, 'own');

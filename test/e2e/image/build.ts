@@ -63,17 +63,12 @@ function copyContext(directory: string): string {
   return copy;
 }
 
-/** Where images are built: a store of their own. */
-interface Store {
-  readonly directory: string;
-  /** Options that each command of buildah needs. */
-  readonly options: readonly string[];
-  /** Of npm's packages. */
-  readonly cache: string;
-}
+type Store = ReturnType<typeof createStore>;
 
-function createStore(): Store {
+/** Where images are built: a store of their own. */
+function createStore() {
   const directory = mkdtempSync(join(tmpdir(), 'gatehouse-image-'));
+  // Of npm's packages.
   const cache = join(directory, 'npm');
   mkdirSync(cache);
   const root = ['--root', join(directory, 'root'), '--runroot', join(directory, 'run')];
