@@ -1,12 +1,9 @@
-/**
- * Starts the browser of a run: Chromium, or with BROWSER=firefox Firefox. Tests name what does not
- * run there.
- */
+/** Starts the browser of a run: Chromium, or with BROWSER=firefox Firefox. */
 import { writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { after, test, type TestFn } from 'node:test';
+import { after } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
 import { wordsOf } from '../../support/words.ts';
@@ -15,7 +12,7 @@ import { connectMarionette } from './marionette.ts';
 import { type Browser, withSteps } from './steps.ts';
 import { connectChromedriver, drive } from './webdriver.ts';
 
-const IS_FIREFOX = process.env.BROWSER === 'firefox';
+export const IS_FIREFOX = process.env.BROWSER === 'firefox';
 
 /** Resolves to this machine, but is no secure context: it stands for a service without HTTPS. */
 export const INSECURE_HOST = 'gatehouse.test';
@@ -38,17 +35,6 @@ export async function startBrowser(
   const browser = withSteps(drive(to));
   await browser.setViewport(1_280, 900);
   return browser;
-}
-
-/**
- * @param chromiumOnly the names of tests that do not run in Firefox, and why
- * @returns `test`
- */
-export function testsExcept(chromiumOnly: ReadonlyArray<readonly [names: RegExp, why: string]>) {
-  return (name: string, run: TestFn): void => {
-    const [, why] = (IS_FIREFOX && chromiumOnly.find(([names]) => names.test(name))) || [];
-    void test(name, why === undefined ? {} : { skip: why }, run);
-  };
 }
 
 /** Starts a program as an ordinary user, and waits until it answers at a path. @returns its port */

@@ -305,10 +305,3 @@ test('"down" and "up" keep the data, and new-secrets keeps the secrets', async (
   await untilAllServed();
   await assertReads(stored, 'kept over down');
 });
-
-test('without a domain the file says what to set', () => {
-  rmSync(join(stack.place, 'deploy/.env'), { force: true });
-  const { code, output } = docker.tryRun('docker-compose', ['--file', stack.file, 'up']);
-  assert.notEqual(code, 0);
-  assert.match(output, /set DOMAIN, for example to example\.org/);
-});

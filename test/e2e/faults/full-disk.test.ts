@@ -69,5 +69,5 @@ scenario(
       if (hasEnded) await database.restart();
     });
   },
-  { database: startOnSmallDisk, skip: isRoot ? false : 'only root can mount a small disk' },
+  { startDatabase: startOnSmallDisk, skip: isRoot ? false : 'only root can mount a small disk' },
 );

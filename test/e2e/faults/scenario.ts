@@ -15,41 +15,33 @@ interface Scenario {
   readonly random: () => number;
 }
 
-interface Options {
-  /** Makes the database, if it is a special one. */
-  readonly database?: (t: TestContext) => Promise<Database>;
-  /** Why it cannot run here. */
-  readonly skip?: string | boolean;
-}
-
 const TIMEOUT_MS = 280_000;
 
 /** @param cause causes the fault and ends it  @returns a test that needs no clean-up */
 export function scenario(
   name: string,
   cause: (scenario: Scenario) => Promise<void>,
-  options: Options = {},
+  {
+    startDatabase,
+    skip = false,
+  }: { startDatabase?: (t: TestContext) => Promise<Database>; skip?: string | boolean } = {},
 ): void {
-  test(
-    `${name} (FAULTS_SEED=${SEED})`,
-    { timeout: TIMEOUT_MS, skip: options.skip ?? false },
-    async (t) => {
-      const database = await options.database?.(t);
-      const system = await startSystem(t, database);
-      const load = await startLoad(t, system);
-      await load.progress(100);
-      const begun = Date.now();
-      await cause({ t, system, database: system.database, load, random: createRandom(SEED) });
-      await system.untilReady();
-      await load.progress(100);
-      const recovered = Date.now();
-      await load.stop();
-      t.diagnostic(await load.check());
-      t.diagnostic(
-        `fault and recovery: ${recovered - begun} ms, check: ${Date.now() - recovered} ms`,
-      );
-    },
-  );
+  test(`${name} (FAULTS_SEED=${SEED})`, { timeout: TIMEOUT_MS, skip }, async (t) => {
+    const database = await startDatabase?.(t);
+    const system = await startSystem(t, database);
+    const load = await startLoad(t, system);
+    await load.progress(100);
+    const begun = Date.now();
+    await cause({ t, system, database: system.database, load, random: createRandom(SEED) });
+    await system.untilReady();
+    await load.progress(100);
+    const recovered = Date.now();
+    await load.stop();
+    t.diagnostic(await load.check());
+    t.diagnostic(
+      `fault and recovery: ${recovered - begun} ms, check: ${Date.now() - recovered} ms`,
+    );
+  });
 }
 
 /** Runs a fault that must make requests fail: otherwise it has tested nothing. */
