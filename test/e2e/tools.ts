@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after } from 'node:test';
-import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { findProgram } from './programs.ts';
 
 export interface Result {
@@ -43,11 +42,7 @@ export function runTool(
 const INSTALL = ['install', '--ignore-scripts', '--no-package-lock', '--no-audit', '--no-fund'];
 
 /** @returns a new directory for packages, which is removed after the tests of the file */
-export function createPackages(): string {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-packages');
-  after(() => removeTemporary(directory));
-  return directory;
-}
+export const createPackages = (): string => makeDirectory({ after }, 'packages');
 
 /** With the environment of this process, which may name a registry and a proxy. */
 export function addPackages(directory: string, ...packages: readonly string[]): Result {

@@ -3,20 +3,17 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { tmpdir } from 'node:os';
 import { test } from 'node:test';
 import { createEmptyDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { ask, logIn, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { SERVICES } from '../../support/settings.ts';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { fetchNode } from './arm.ts';
 
 test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-arm');
-  t.after(() => removeTemporary(directory));
-  const node = fetchNode(directory);
+  const node = fetchNode(makeDirectory(t, 'arm'));
   const [program, ...words] = node;
   const facts = execFileSync(program, [...words, '-p', 'process.arch + " " + process.version'], {
     encoding: 'utf8',

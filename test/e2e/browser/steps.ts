@@ -1,10 +1,10 @@
 /** What tests do with a page, and wait for on it, beside the commands of WebDriver. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after } from 'node:test';
+import { makeDirectory } from '../../support/directories.ts';
 import { until } from '../../support/until.ts';
 import { findProgram } from '../programs.ts';
 import type { Driver } from './webdriver.ts';
@@ -13,9 +13,8 @@ export type Browser = ReturnType<typeof withSteps>;
 
 /** A directory for files of a browser, which runs as another user if this process is root. */
 export function createFolder(): string {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-browser-'));
+  const directory = makeDirectory({ after }, 'browser');
   chmodSync(directory, 0o777);
-  after(() => rmSync(directory, { recursive: true }));
   return directory;
 }
 

@@ -1,15 +1,14 @@
 /** The alert rules, their tests and the queries of the dashboard, as Prometheus reads them. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { alertRules, dashboardExpressions } from '../../support/deploy.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { root } from '../../support/process.ts';
 import { runTool } from '../tools.ts';
 
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-prometheus-'));
-after(() => rmSync(place, { recursive: true }));
+const place = makeDirectory({ after }, 'prometheus');
 cpSync(join(root, 'deploy/prometheus'), place, { recursive: true });
 const file = (name: string) => join(place, name);
 

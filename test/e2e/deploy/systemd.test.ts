@@ -1,11 +1,11 @@
 /** The units, as systemd reads them. systemd itself is not started. */
 import assert from 'node:assert/strict';
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { unitValues, unitOf } from '../../support/deploy.ts';
 import {
   ask,
@@ -21,8 +21,7 @@ import { findProgram } from '../programs.ts';
 import { runTool } from '../tools.ts';
 
 const database = await createDatabase();
-const place = mkdtempSync(join(tmpdir(), 'gatehouse-systemd-'));
-after(() => rmSync(place, { recursive: true }));
+const place = makeDirectory({ after }, 'systemd');
 cpSync(join(root, 'deploy/systemd'), place, { recursive: true });
 const unit = join(place, 'gatehouse@.service');
 // The tool wants a program that exists.

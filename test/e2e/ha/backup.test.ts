@@ -6,13 +6,13 @@
  */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { dump, load } from '../../../scripts/dump.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { readDocument } from '../../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { startLoad as startRounds } from '../../support/load.ts';
@@ -47,8 +47,7 @@ async function startDatabase(t: TestContext) {
 }
 
 function createDirectory(t: TestContext) {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-backup-'));
-  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  const directory = makeDirectory(t, 'backup');
   return (name: string) => join(directory, name);
 }
 

@@ -2,9 +2,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, cpSync, readFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import type { Owner } from '../../support/owner.ts';
 import { start } from '../programs.ts';
 import { addPackages } from '../tools.ts';
@@ -107,8 +106,7 @@ export const PARTIES: Readonly<Record<string, Party>> = {
 
 /** @returns a directory with the programs */
 export function copyParties(owner: Owner): string {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-parties');
-  owner.after(async () => removeTemporary(directory));
+  const directory = makeDirectory(owner, 'parties');
   cpSync(join(import.meta.dirname, 'parties'), directory, { recursive: true });
   return directory;
 }

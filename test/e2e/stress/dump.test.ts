@@ -1,30 +1,20 @@
 /** `make dump` and `make load`: one state of a database in use, complete or not at all. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import {
-  cpSync,
-  existsSync,
-  mkdtempSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs';
-import { tmpdir } from 'node:os';
+import { cpSync, existsSync, readFileSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { dump, load } from '../../../scripts/dump.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { logIn, startGatehouse } from '../../support/gatehouse.ts';
 import { startLoad } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
 import { SERVICES } from '../../support/settings.ts';
 import { test, until } from '../../support/until.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'gatehouse-dump-'));
-after(() => rmSync(directory, { recursive: true, force: true }));
+const directory = makeDirectory({ after }, 'dump');
 
 /** Characters that end a line or a column somewhere. */
 const ODD =
@@ -90,8 +80,7 @@ test('the embedded database of make start: load, and dump again', async (t) => {
   await source.sql`insert into secrets.throttles (key, attempts, window_ends_at) values ('\\x00ff', 2, now())`;
   const file = join(directory, 'moved.dump');
   await dump(source.url, file);
-  const checkout = mkdtempSync(join(tmpdir(), 'gatehouse-checkout-'));
-  t.after(() => rmSync(checkout, { recursive: true, force: true }));
+  const checkout = makeDirectory(t, 'checkout');
   for (const name of ['scripts', 'src'])
     cpSync(join(import.meta.dirname, '../../..', name), join(checkout, name), { recursive: true });
   symlinkSync(join(import.meta.dirname, '../../../node_modules'), join(checkout, 'node_modules'));
