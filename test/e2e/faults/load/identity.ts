@@ -84,11 +84,6 @@ export function createIdentityClient(
     async check() {
       for (const account of accounts) await checkAccount(state, account);
     },
-    summary() {
-      const credentials = accounts.flatMap(({ credentials: all }) => all);
-      const ended = withState(credentials, 'ended').length;
-      return { users: accounts.length, credentials: credentials.length, ended };
-    },
   };
 }
 

@@ -52,11 +52,6 @@ export function createSecretsClient(
     async check() {
       for (const secret of secrets) await readAny(state, secret);
     },
-    summary() {
-      const once = secrets.filter(({ isReadOnce }) => isReadOnce);
-      const received = once.filter((secret) => secret.received > 0).length;
-      return { secrets: secrets.length, once: once.length, received };
-    },
   };
 }
 
