@@ -7,8 +7,9 @@ import type { Member } from '../nginx/setup.ts';
 import { APP, LOGIN, startSignin } from './setup.ts';
 
 const reason = 'Firefox offers no passkeys with a certificate that it does not trust';
-const test = (name: string, check: () => Promise<void>) =>
+function test(name: string, check: () => Promise<void>): void {
   void defineTest(name, { skip: IS_FIREFOX && reason }, check);
+}
 const setup = await startSignin('nginx');
 const { browser } = setup;
 
