@@ -100,11 +100,13 @@ const hashOf = async (id: string) =>
 
 test('the right password logs in, also at once, and ours replaces the hash; a wrong one changes nothing', async () => {
   const user = await addImported();
+  const other = await addImported();
   assert.equal((await login(user.username, WRONG)).status, 401);
   assert.equal(await hashOf(user.id), foreign(1_000));
   const answers = await Promise.all([1, 2, 3].map(() => login(user.username, PASSWORD)));
   for (const { status } of answers) assert.equal(status, 200);
   assert.match(await hashOf(user.id), /^\$scrypt\$/);
+  assert.equal(await hashOf(other.id), foreign(1_000), 'another user with the same hash');
   assert.equal((await login(user.username, PASSWORD)).status, 200);
   assert.equal((await login(user.username, WRONG)).status, 401);
 });
