@@ -15,11 +15,10 @@ import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { readDocument } from '../../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { startLoad as startRounds } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { until } from '../../support/until.ts';
 import { startLoad } from '../faults/load/load.ts';
+import { stopInOrder } from '../faults/scenario.ts';
 import { SERVICES, startServices } from '../faults/system.ts';
 import { createServer, PASSWORD } from '../servers.ts';
 import { createMachine, findPostgres } from './cluster.ts';
@@ -196,11 +195,12 @@ test('a database and two roles for each service', bounded, async (t) => {
 test('make dump and make load between two major versions, there and back', bounded, async (t) => {
   const fileOf = createDirectory(t);
   const embedded = await createDatabase(t);
-  const { url, stop } = await startGatehouse(t, SERVICES, embedded.url);
-  const callers = await startRounds(url, 2);
-  await until(() => callers.rounds() >= 6, '6 rounds');
-  await callers.stopAndCompare(embedded.sql);
-  await stop();
+  const live = await startServices(t, embedded.url, () => embedded.url);
+  const clients = await startLoad(t, live);
+  await clients.progress(20);
+  await clients.stop();
+  await clients.check();
+  await stopInOrder(SERVICES.map(live.running));
 
   const linesOf = async (from: string, name: string) => {
     await dump(from, fileOf(name));

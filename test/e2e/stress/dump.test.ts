@@ -9,10 +9,11 @@ import { dump, load } from '../../../scripts/dump.ts';
 import { createDatabase, createEmptyDatabase } from '../../support/database.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { logIn, startGatehouse } from '../../support/gatehouse.ts';
-import { startLoad } from '../../support/load.ts';
 import { buildProgram, runProgram } from '../../support/process.ts';
-import { SERVICES } from '../../support/settings.ts';
-import { test, until } from '../../support/until.ts';
+import { test } from '../../support/until.ts';
+import { startLoad } from '../faults/load/load.ts';
+import { stopInOrder } from '../faults/scenario.ts';
+import { SERVICES, startServices } from '../faults/system.ts';
 
 const directory = makeDirectory({ after }, 'dump');
 
@@ -38,18 +39,19 @@ async function contents(sql: Sql): Promise<Readonly<Record<string, string>>> {
 
 test('a dump under load is one state, and its copy serves', async (t) => {
   const source = await createDatabase(t);
-  const { url, stop } = await startGatehouse(t, SERVICES, source.url);
-  const callers = await startLoad(url, 4);
-  await until(() => callers.rounds() >= 8, '8 rounds');
+  const live = await startServices(t, source.url, () => source.url);
+  const clients = await startLoad(t, live);
+  await clients.progress(50);
   const early = join(directory, 'early.dump');
   await dump(source.url, early);
   // What refers to another table's row was written after it: a mixture of two states would be
   // rejected.
   const mixed = await createEmptyDatabase(t);
   await load(mixed.url, early);
-  await callers.stopAndCompare(source.sql);
-  await stop();
-  await source.sql`update identity.users set first_name = ${ODD} where username = 'caller-0'`;
+  await clients.stop();
+  t.diagnostic(await clients.check());
+  await stopInOrder(SERVICES.map(live.running));
+  await source.sql`update identity.users set first_name = ${ODD} where username = 'admin'`;
 
   const late = join(directory, 'late.dump');
   await dump(source.url, late);
@@ -64,7 +66,6 @@ test('a dump under load is one state, and its copy serves', async (t) => {
     'a sequence would have to be dumped, too',
   );
   assert.ok(Object.keys(expected).length >= 20, 'every table is compared');
-  await callers.stopAndCompare(copy.sql);
   const program = buildProgram();
   const { code, stdout } = await runProgram(t, program, ['migrate'], { DATABASE_URL: copy.url });
   assert.deepEqual(
