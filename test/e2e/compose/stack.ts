@@ -2,6 +2,7 @@
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { untilSql } from '../../support/connections.ts';
 import { tree } from '../image/build.ts';
 import { askProxy, type ProxyRequest } from '../nginx/setup.ts';
 import type { Docker } from './docker.ts';
@@ -62,16 +63,10 @@ export function createStack(docker: Docker) {
       }
     },
     /** Waits until a request through Caddy is answered by the service. */
-    async untilServed(name: string): Promise<void> {
-      const limit = Date.now() + HEALTH_MS;
-      const isServed = async () => {
+    untilServed: (name: string): Promise<void> =>
+      untilSql(async () => {
         const answer = await visit(name, { path: '/readyz' }).catch(() => null);
         return answer?.status === 200;
-      };
-      while (!(await isServed())) {
-        if (Date.now() > limit) throw new Error(`${name} is not served`);
-        await sleep(200);
-      }
-    },
+      }, `${name} is served`),
   };
 }
