@@ -137,23 +137,6 @@ test('a database that cannot be used is reported in one line and exits 1', async
   assert.match(finished.stderr, /: identity: the database returned an error \(SQLSTATE 3D000/);
 });
 
-test('migrate updates one service or all, any number of times', async (t) => {
-  const { url, sql } = await createEmptyDatabase(t);
-  const migrate = async (words = '') =>
-    (await runCommand(split(`migrate ${words}`), { DATABASE_URL: url })).stdout;
-  assert.match(await migrate('secrets'), /^secrets: applied \d+ steps?\n$/);
-  const schemas = await sql`
-    select nspname from pg_namespace where nspname in ('identity', 'secrets', 'webhook')`;
-  assert.deepEqual(
-    schemas.map(({ nspname }) => nspname),
-    ['secrets'],
-  );
-  const others =
-    /^identity: applied \d+ steps\nsecrets: is up to date\nwebhook: applied \d+ steps\n$/;
-  assert.match(await migrate(), others);
-  assert.match(await migrate(), /^(\w+: is up to date\n){3}$/);
-});
-
 test('a reader that closes the pipe early causes no stack trace and no message', async (t) => {
   const finished = await runProgram(t, program, ['--help'], {}, { deaf: true });
   assert.equal(finished.stderr, '');
