@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import { after, type TestContext } from 'node:test';
-import { assertRefused, runCommand, startCommand } from '../../support/commands.ts';
+import { startCommand } from '../../support/commands.ts';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
@@ -112,18 +112,4 @@ test('a service that answers 503 is called not available', async (t) => {
   const given = { ...developer, GATEHOUSE_WEBHOOK_URL: service.url };
   const tail = await forward(t, 'http://127.0.0.1:1', 'trying again', given);
   assert.equal(tail.stderr(), `${service.url} is not available; trying again.\n`);
-});
-
-test('wrong input ends with what to do', async (t) => {
-  await startService(t);
-  for (const [url, given, code, said] of [
-    ['ftp://localhost', {}, 2, /--forward must be an http or https URL/],
-    ['nonsense', {}, 2, /--forward must be an http or https URL/],
-    [base, { OPERATOR_TOKEN: '' }, 1, /token create --role operator/],
-    [base, { GATEHOUSE_WEBHOOK_URL: 'x' }, 78, /GATEHOUSE_WEBHOOK_URL must be/],
-    [base, { OPERATOR_TOKEN: 'x'.repeat(43) }, 1, /OPERATOR_TOKEN is not the token of an operator/],
-  ] as const) {
-    const words = ['event', 'tail', '--forward', url];
-    assertRefused(await runCommand(words, { ...developer, ...given }), code, said);
-  }
 });
