@@ -36,20 +36,6 @@ const assertUnused = async (link: string) => {
   assert.equal(rows.length, 0, 'nothing was sent');
 };
 
-test('a text is asked for, answered and read once, without a token for the answer', async () => {
-  const { send, keep } = await request('Password of the shop', '--expires-in', '1h');
-  assert.match(send, new RegExp(`^${base}/answer/[0-9a-f-]{36}#1\\.[A-Za-z0-9_-]{43}$`));
-  const kept = `^${base}/request/[0-9a-f-]{36}#1(\\.[\\w-]{43}){2}\\.[\\w-]{48}$`;
-  assert.match(keep, new RegExp(kept));
-  assertRefused(await get(keep), 1, /there is no answer: the request is open/);
-  const sent = await answer(send, 'hunter2 "ü" 🔑\n');
-  assert.deepEqual([sent.code, sent.stdout], [0, '']);
-  assert.match(sent.stderr, /^Asked for: Password of the shop\nSent\./);
-  const [place = '', key = ''] = keep.split('#');
-  assert.equal((await get(key, place)).stdout, 'hunter2 "ü" 🔑\n');
-  assertRefused(await get(keep), 1, /has been read as often as allowed/);
-});
-
 test('a file at the limit arrives byte by byte; what cannot be sent uses nothing up', async () => {
   const path = join(files, 'a.bin');
   // ASCII: the test reads standard output as text.
@@ -97,28 +83,6 @@ test('a link that was cut, altered or is of another version is refused before an
   const changed = keep.slice(0, -1) + (keep.endsWith('A') ? 'B' : 'A');
   for (const wrong of [keep.slice(0, -1), changed, keep.replace('#1.', '#2.')])
     assertRefused(await get(wrong), 1, whole);
-  await assertUnused(send);
-});
-
-test('an argument that holds a key is refused, and says how to pass it', async () => {
-  const { send, keep } = await request('x');
-  const said =
-    /an argument holds a key, which other users of this machine can see\. Pass links and keys on standard input/;
-  const link = `${base}/s/${idOf(send)}#${'A'.repeat(43)}`;
-  for (const words of [
-    ['answer', send],
-    ['get', keep],
-    ['get', link],
-    ['get', ...link.split(/(?=#)/)],
-    ['status', link],
-    ['delete', keep],
-    ['request', `the text for ${send}`],
-    ['token', 'create', `--name=share:${'A'.repeat(43)}`],
-  ])
-    assertRefused(await runCommand(['secret', ...words], own, 'x'), 2, said);
-  const refused = await runCommand(['secret', 'put', 'hunter2'], own);
-  assertRefused(refused, 2, /secret put: takes no argument; keys, .* are read from standard input/);
-  assert.doesNotMatch(refused.stderr, /hunter2/);
   await assertUnused(send);
 });
 
