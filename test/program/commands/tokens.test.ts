@@ -1,10 +1,10 @@
 /**
- * Signing secrets, rotations at once, and what `token test` says of a captured request.
- * `transcripts/tokens.txt` has the rest of the commands.
+ * Signing secrets, rotations at once, what `token test` says of a captured request, and targets.
+ * `transcripts/tokens.txt` and `targets.txt` have the rest.
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
-import { writeFileSync } from 'node:fs';
+import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { assertRefused, runCommand } from '../../support/commands.ts';
@@ -12,6 +12,7 @@ import { untilSql } from '../../support/connections.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { addOperator, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
   signatureOf,
@@ -20,10 +21,12 @@ import {
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
+import { until } from '../../support/until.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
 const directory = makeDirectory({ after }, 'tokens');
-const { sql, databaseUrl, database, base, stdout: logged, stderr: noted } = await launchWebhook();
+const settings = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
+const { sql, databaseUrl, database, webhook, base, stdout, stderr } = await launchWebhook(settings);
 await addOperator(sql);
 /** For `token test`. */
 const senders = {
@@ -37,7 +40,7 @@ const senders = {
 };
 
 const run = (words: readonly string[], input = '') =>
-  runCommand(['token', ...words], { DATABASE_URL: databaseUrl, WEBHOOK_SECRET }, input);
+  runCommand(['token', ...words], { DATABASE_URL: databaseUrl, ...settings }, input);
 
 function fileWith(secret: string): string {
   const path = join(directory, randomUUID());
@@ -137,7 +140,7 @@ test('two rotations at once leave two tokens, which no output, table or log has'
   await untilSql(isUsed, 'the use is listed');
   const rows = await sql`select t::text as row from webhook.tokens t union all select s::text
       from webhook.signing_secrets s union all select e.headers::text from webhook.events e`;
-  const printed = [await list(), (await run(['list'])).stdout, logged(), noted()];
+  const printed = [await list(), (await run(['list'])).stdout, stdout(), stderr()];
   const places = [...printed, ...rows.map(({ row }) => String(row))].join('\n');
   assert.ok(places.includes('twice at once'));
   for (const secret of [...tokens, signed, SIGNING_SECRETS.stripe])
@@ -236,4 +239,56 @@ test('the source, header, prefix or time that the request has instead is named',
     if (headers === longer) assert.equal(stderr.match(/^It verifies /gm)?.length, 1);
     if (headers === bitbucket) assert.match(stderr, /lacks the header x-hub-signature-256\./);
   }
+});
+
+const target = await startRecorder({ after });
+target.answer(reply(200, {}));
+
+async function sendEvent(bearer: string, event: string): Promise<string> {
+  const body = { event, data: { page_id: event } };
+  const answer = await ask('POST', base, { bearer, body });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.id;
+}
+const statusOf = async (id: string) =>
+  (await ask('GET', `${webhook}/events/${id}`, { bearer: OPERATOR_TOKEN })).json.event.status;
+
+test('a target, its events and its signing secret are in force at once, and can be removed', async () => {
+  const { id, token } = await addToken(database, 'generic');
+  const key = 'a-signing-key-of-at-least-24-bytes';
+  const secret = `whsec_${Buffer.from(key).toString('base64')}\n`;
+  const words = ['target', id, '--forward', target.url, '--events', 'push, tag*'];
+  const { code, stdout, stderr } = await run([...words, '--forward-secret-file', '-'], secret);
+  assert.deepEqual([code, stdout], [0, '']);
+  assert.equal(stderr, `The events of token ${id} go to its own target.\n`);
+  const other = await sendEvent(token, 'issues');
+  const event = await sendEvent(token, 'tagged');
+  const received = () => target.received.find(({ headers }) => headers['webhook-id'] === event);
+  await until(() => received() !== undefined);
+  assert.equal(await statusOf(other), 'skipped');
+  const { headers, body } = received() ?? assert.fail();
+  const signed = `${event}.${headers['webhook-timestamp']}.${body}`;
+  const signature = createHmac('sha256', key).update(signed).digest('base64');
+  assert.equal(headers['webhook-signature'], `v1,${signature}`);
+
+  const removed = await run(['target', id, '--default']);
+  assert.equal(removed.stderr, `The events of token ${id} go to the default target.\n`);
+  const [row] = await sql`select target from webhook.tokens where id = ${id}`;
+  assert.equal(row?.target, null);
+  const stored = await sendEvent(token, 'push');
+  assert.equal(await statusOf(stored), 'stored', 'this process has no target');
+});
+
+test('a program takes the place of an address', async () => {
+  const { id, token } = await addToken(database, 'generic');
+  const file = join(directory, 'ran');
+  await run(['target', id, '--forward', `${target.url}/before`]);
+  const write = `require('node:fs').writeFileSync(${JSON.stringify(file)}, '')`;
+  const command = JSON.stringify([process.execPath, '-e', write]);
+  const made = await run(['target', id, '--command', command, '--timeout', '20s']);
+  assert.equal(made.code, 0, made.stderr);
+  const event = await sendEvent(token, 'push');
+  await untilSql(async () => (await statusOf(event)) === 'done', 'the program ran');
+  assert.ok(existsSync(file));
+  assert.ok(!target.received.some((request) => request.target === '/before'));
 });
