@@ -1,11 +1,10 @@
 /** The processes that compose.yaml, the systemd units and the Kubernetes manifests start. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { configure, SERVICE_NAMES } from '../../src/serve.ts';
-import { createDatabase } from '../support/database.ts';
 import {
   compose,
   composeServices,
@@ -16,11 +15,9 @@ import {
 } from '../support/deploy.ts';
 import { makeDirectory } from '../support/directories.ts';
 import { readDocument } from '../support/documents.ts';
-import { startGatehouse } from '../support/gatehouse.ts';
 import { root } from '../support/process.ts';
-import { SERVICES, VARIABLES } from '../support/settings.ts';
+import { VARIABLES } from '../support/settings.ts';
 
-const database = await createDatabase();
 const DEPLOYED = [...composeServices(), ...systemdUnits(SERVICE_NAMES), ...kubernetesWorkloads()];
 const place = makeDirectory({ after }, 'deploy');
 const secrets = join(place, 'secrets');
@@ -29,16 +26,11 @@ createSecrets();
 
 /** The environment with the secrets in another directory. */
 function environmentOf({ environment, secrets: seen }: Deployed, directory = secrets) {
-  const own = mkdtempSync(join(place, 'one-'));
   const moved = Object.entries(environment).map(([name, value]) => [
     name,
     value.replace(`${seen}/`, `${directory}/`),
   ]);
-  return {
-    ...Object.fromEntries(moved),
-    FIRST_CREDENTIALS_DIR: own,
-    ...('CONTROL_SOCKET' in environment && { CONTROL_SOCKET: join(own, 'control') }),
-  };
+  return { ...Object.fromEntries(moved), FIRST_CREDENTIALS_DIR: place };
 }
 
 test('there are files for all services', () => {
@@ -75,28 +67,6 @@ for (const deployed of DEPLOYED) {
 
     const named = Object.values(environment).filter((value) => value.startsWith(`${seen}/`));
     assert.deepEqual(named.map((path) => path.slice(seen.length + 1)).sort(), [...files].sort());
-  });
-
-  // `make e2e NAME=deploy` starts the services of compose.yaml, with Caddy.
-  if (from.startsWith('compose.yaml') || command !== 'serve') continue;
-  test(`${from}: it starts`, async (t) => {
-    const given: Record<string, string> = environmentOf(deployed);
-    const gatehouse = await startGatehouse(
-      t,
-      SERVICES.filter((name) => name === service),
-      undefined,
-      {
-        SERVER_SECRET: undefined,
-        AUTH_TOKEN: undefined,
-        ADMIN_PASSWORD: undefined,
-        WEBHOOK_TOKEN: undefined,
-        ...given,
-        DATABASE_URL_FILE: undefined,
-        DATABASE_URL: database.url,
-        METRICS_PORT: '0',
-      },
-    );
-    await gatehouse.stop();
   });
 }
 
