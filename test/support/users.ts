@@ -123,9 +123,13 @@ export function assertSession(value: { user_id: string; user: { id: string } }):
   assert.equal(value.user_id, value.user.id);
 }
 
-/** 200 in the envelope, with exactly its members. */
-export function assertSuccess(answer: Answer, kind: 'plain' | 'paged' = 'plain'): void {
-  assert.equal(answer.status, 200, answer.text);
+/** The envelope, with exactly its members. */
+export function assertSuccess(
+  answer: Answer,
+  kind: 'plain' | 'paged' = 'plain',
+  status = 200,
+): void {
+  assert.equal(answer.status, status, answer.text);
   assertHead(answer);
   assert.deepEqual(
     Object.keys(answer.json).sort(),
