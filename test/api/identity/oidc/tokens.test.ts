@@ -1,6 +1,7 @@
-/** Access and refresh tokens: who may use them, and what ends them, on every replica. */
+/** Codes, access and refresh tokens: who may use them, and what ends them, on every replica. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { stopClock } from '../../../support/clock.ts';
 import {
   assertAlive,
   assertDead,
@@ -16,7 +17,7 @@ import {
 import { PASSWORD } from '../../../support/users.ts';
 
 const provider = await startProvider({ after }, { SESSION_IDLE_TTL: '300' });
-const { sql, call, admin, run, tokensFor, signIn, addSignedIn, post } = provider;
+const { sql, call, admin, run, codeFor, tokensFor, addSignedIn, signIn, post } = provider;
 const second = await provider.replica();
 const web = await provider.register('web', '--refresh');
 const other = await provider.register('other', '--refresh');
@@ -25,6 +26,135 @@ const tokensIn = ({ status, text }: { status: number; text: string }): Tokens =>
   assert.equal(status, 200, text);
   return JSON.parse(text);
 };
+
+test('a code is for its program, address and verifier, and a wrong try does not use it up', async () => {
+  const begun = await codeFor(web, ada.host);
+  for (const [program, more, ...expected] of [
+    [other, {}, ...INVALID_GRANT],
+    [web, { code_verifier: 'x'.repeat(43) }, ...INVALID_GRANT],
+    [web, { code_verifier: '' }, ...INVALID_GRANT],
+    [web, { redirect_uri: 'https://evil.example/' }, ...INVALID_GRANT],
+    [web, { code: 'unknown' }, ...INVALID_GRANT],
+    [web, { code: '' }, ...INVALID_GRANT],
+    [web, { client_secret: `${web.secret.slice(1)}0` }, 401, 'invalid_client'],
+    [web, { client_secret: '' }, 401, 'invalid_client'],
+    [web, { client_id: 'unknown' }, 401, 'invalid_client'],
+    [web, { grant_type: 'password' }, 400, 'unsupported_grant_type'],
+    [web, { grant_type: '' }, 400, 'invalid_request'],
+  ] as const) {
+    const page = await second.exchange(program, begun, more);
+    assert.deepEqual(errorOf(page), expected, JSON.stringify(more));
+    const challenge = page.headers.get('www-authenticate') ?? '';
+    assert.equal(challenge.startsWith('Basic '), page.status === 401);
+  }
+  assert.equal((await second.exchange(web, begun, { redirect_uri: '' })).status, 200);
+});
+
+test('without PKCE, a verifier is refused, and the address is needed', async () => {
+  const plain = await provider.register('plain', '--without-pkce');
+  const more = { code_challenge: '', code_challenge_method: '' };
+  const begun = await codeFor(plain, ada.host, more);
+  for (const wrong of [{}, { code_verifier: '', redirect_uri: '' }])
+    assert.deepEqual(errorOf(await second.exchange(plain, begun, wrong)), INVALID_GRANT);
+  assert.equal((await second.exchange(plain, begun, { code_verifier: '' })).status, 200);
+});
+
+test('a second use of a code is refused, and ends what the first one gave (AuthCodeReuse, AuthCodeReuseAfter30Seconds)', async () => {
+  for (const seconds of [0, 90]) {
+    const begun = await codeFor(web, ada.host, OFFLINE);
+    const tokens: Tokens = JSON.parse((await provider.exchange(web, begun)).text);
+    await assertAlive(second, tokens);
+    await sql`
+      update identity.oidc_tokens set used_at = used_at - make_interval(secs => ${seconds})`;
+    await provider.runJobs(/oidc_tokens/);
+    assert.deepEqual(errorOf(await second.exchange(web, begun)), INVALID_GRANT);
+    await assertDead(second, web, tokens);
+  }
+  const [entry] = await sql`select user_id from identity.audit where event = 'grant.replayed'`;
+  assert.equal(entry?.user_id, ada.id);
+});
+
+test('of four uses at once on two replicas, one succeeds, and then nothing does', async () => {
+  const begun = await codeFor(web, ada.host, OFFLINE);
+  const pages = await Promise.all(
+    [provider, second, provider, second].map((one) => one.exchange(web, begun)),
+  );
+  const [first = assert.fail(), ...more] = pages.filter(({ status }) => status === 200);
+  assert.deepEqual(more, []);
+  await assertDead(second, web, JSON.parse(first.text));
+});
+
+test('a code is refused after a minute', async () => {
+  const begun = await codeFor(other, ada.host);
+  await sql`update identity.oidc_tokens set ends_at = ends_at - interval '60 seconds'`;
+  assert.deepEqual(errorOf(await second.exchange(other, begun)), INVALID_GRANT);
+});
+
+test('the secret before a new one is valid for a day', async () => {
+  const old = await provider.register('rotated');
+  const secret = (await run(['client', 'secret', 'rotated'])).stdout.trim();
+  const statusFor = async (program: Program) =>
+    (await second.exchange(program, await codeFor(program, ada.host))).status;
+  const pass = (seconds: number) => sql`
+    update identity.oidc_clients
+    set previous_until = previous_until - make_interval(secs => ${seconds})`;
+  await pass(86_400 - 60);
+  assert.equal(await statusFor(old), 200);
+  await pass(60);
+  assert.deepEqual([await statusFor(old), await statusFor({ ...old, secret })], [401, 200]);
+});
+
+test('a program authenticates in one way, and as programs encode it', async () => {
+  const basic = (id: string, secret: string) =>
+    `Basic ${Buffer.from(`${id}:${secret}`).toString('base64')}`;
+  const encoded = web.secret.replace(/^./, (c) => `%${c.charCodeAt(0).toString(16)}`);
+  const both = { client_id: 'web', client_secret: web.secret };
+  for (const [authorization, more, expected] of [
+    [basic('web', web.secret), {}, [200, undefined]],
+    [basic('%77eb', encoded), {}, [200, undefined]],
+    [basic('web', web.secret), both, [400, 'invalid_request']],
+    [basic('web', 'wrong'), {}, [401, 'invalid_client']],
+    ['Basic', {}, [400, 'invalid_request']],
+    ['Basic !', {}, [400, 'invalid_request']],
+    ['Bearer x', {}, [400, 'invalid_request']],
+  ] as const) {
+    const { code, verifier } = await codeFor(web, ada.host);
+    const fields = { grant_type: 'authorization_code', redirect_uri: CALLBACK, ...more };
+    const sent = { ...fields, code, code_verifier: verifier };
+    const page = await second.tell('/oidc/token', sent, { authorization });
+    assert.deepEqual(errorOf(page), expected, authorization);
+  }
+  const twice = await second.visit('/oidc/token', {
+    fields: 'grant_type=authorization_code&client_id=web&client_id=web',
+    isProgram: true,
+  });
+  assert.deepEqual(errorOf(twice), [400, 'invalid_request']);
+});
+
+test('guesses of codes and refresh tokens of a network are limited', async (t) => {
+  stopClock(t);
+  const spa = await provider.register('spa', '--public');
+  for (const [network, [grant_type, name]] of [
+    ['authorization_code', 'code'],
+    ['refresh_token', 'refresh_token'],
+  ].entries()) {
+    const headers = { 'x-forwarded-for': `203.0.113.${network}` };
+    const guess = (_: unknown, at: number) => {
+      const fields = { grant_type: String(grant_type), [String(name)]: `guess ${at}` };
+      return second.tell('/oidc/token', { ...fields, client_id: 'spa' }, headers);
+    };
+    const pages = await Promise.all(Array.from({ length: 150 }, guess));
+    const refused = pages.find(({ status }) => status === 429) ?? assert.fail(grant_type);
+    assert.equal(JSON.parse(refused.text).error, 'temporarily_unavailable');
+    assert.match(refused.headers.get('retry-after') ?? '', /^\d+$/);
+  }
+  const { host } = await signIn(ada.username);
+  const begun = await codeFor(spa, host);
+  assert.equal((await second.exchange(spa, begun)).status, 200, 'from another network');
+});
+
+// --- Refresh tokens
+
 const pass = (seconds: number) => sql`
   update identity.oidc_tokens set used_at = used_at - make_interval(secs => ${seconds})`;
 
@@ -42,13 +172,13 @@ test('a token of one kind is none of another', async () => {
   // Without PKCE, nothing but the kind tells them apart.
   const plain = await provider.register('kinds', '--refresh', '--without-pkce');
   const more = { ...OFFLINE, code_challenge: '', code_challenge_method: '' };
-  const begun = await provider.codeFor(plain, ada.host, more);
+  const begun = await codeFor(plain, ada.host, more);
   const exchange = (code: string) =>
     second.exchange(plain, { ...begun, code }, { code_verifier: '' });
   const tokens = tokensIn(await exchange(begun.code));
   const renew = (refresh_token: string) =>
     second.refresh(plain, { ...tokens, refresh_token }, { redirect_uri: CALLBACK });
-  const { code } = await provider.codeFor(plain, ada.host, more);
+  const { code } = await codeFor(plain, ada.host, more);
   for (const page of [
     await exchange(tokens.access_token),
     await exchange(tokens.refresh_token),
@@ -65,28 +195,30 @@ test('a token of one kind is none of another', async () => {
 });
 
 test('a program without a secret gets another refresh token each time', async () => {
-  const spa = await provider.register('spa', '--public', '--refresh');
-  const first = await tokensFor(spa, ada.host, OFFLINE);
+  const tabs = await provider.register('tabs', '--public', '--refresh');
+  const first = await tokensFor(tabs, ada.host, OFFLINE);
   // Two tabs at once, on two replicas: both go on.
-  const pages = await Promise.all([second.refresh(spa, first), provider.refresh(spa, first)]);
+  const pages = await Promise.all([second.refresh(tabs, first), provider.refresh(tabs, first)]);
   const [left = assert.fail(), right = assert.fail()] = pages.map(tokensIn);
   assert.notEqual(left.refresh_token, first.refresh_token);
   // The grace counts from the first use.
   await pass(5);
-  assert.equal((await second.refresh(spa, first)).status, 200);
+  assert.equal((await second.refresh(tabs, first)).status, 200);
   await pass(6);
-  assert.equal((await second.refresh(spa, left)).status, 200);
+  assert.equal((await second.refresh(tabs, left)).status, 200);
   // A thief's, or the first one's: nobody knows.
-  assert.deepEqual(errorOf(await second.refresh(spa, first)), INVALID_GRANT);
-  await assertDead(second, spa, right);
+  assert.deepEqual(errorOf(await second.refresh(tabs, first)), INVALID_GRANT);
+  await assertDead(second, tabs, right);
 });
 
-// --- What ends tokens
+// --- What ends codes and tokens
 
 /** Each way in which a sign-in at the program `ends` ends. */
-const ENDS: Readonly<Record<string, (userId: string) => PromiseLike<unknown>>> = {
+const ENDS: Readonly<Record<string, (id: string, host: string) => PromiseLike<unknown>>> = {
+  'the person signs out': (_, host) => post('/logout', host),
   'the session is revoked': (id) =>
     sql`update identity.sessions set revoked = true where user_id = ${id}`,
+  'the session is removed': (id) => sql`delete from identity.sessions where user_id = ${id}`,
   'all sessions of the user are revoked': (id) =>
     call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`),
   'the user is disabled': (id) => change(id, { enabled: false }),
@@ -113,14 +245,18 @@ const ENDS: Readonly<Record<string, (userId: string) => PromiseLike<unknown>>> =
 const change = (id: string, body: object) => call(admin.token, 'PATCH', `/api/user/${id}`, body);
 
 for (const [name, end] of Object.entries(ENDS)) {
-  test(`both tokens are dead at the next request of a replica if ${name}`, async () => {
+  test(`a code and both tokens are dead at the next request of a replica if ${name}`, async () => {
     const program = await provider.register('ends', '--refresh', '--groups', 'staff');
     const user = await addSignedIn({ groups: ['staff'] });
     const tokens = await tokensFor(program, user.host, OFFLINE);
+    const begun = await codeFor(program, user.host);
     await assertAlive(second, tokens);
-    await end(user.id);
+    await end(user.id, user.host);
     assert.equal((await second.userinfo(tokens.access_token)).status, 401);
-    assert.notEqual((await second.refresh(program, tokens)).status, 200);
+    const isGone = /^the program is (disabled|deleted)$/.test(name);
+    const expected = isGone ? [401, 'invalid_client'] : INVALID_GRANT;
+    assert.deepEqual(errorOf(await second.refresh(program, tokens)), expected);
+    assert.deepEqual(errorOf(await second.exchange(program, begun)), expected);
     await run(['client', 'delete', 'ends']);
   });
 }
