@@ -26,7 +26,7 @@ export const SLOW_FILES: readonly string[] = [
   'test/repository/secrecy.test.ts',
   'test/api/identity/users/administrators.test.ts',
   'test/unit/runtime/log-writer.test.ts',
-  'test/api/identity/sessions/end-all.test.ts',
+  'test/api/identity/sessions/ends.test.ts',
   'test/api/secrets/list.test.ts',
   'test/api/identity/signin/attacks.test.ts',
   'test/api/identity/signin/factors.test.ts',
