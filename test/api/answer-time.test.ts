@@ -1,21 +1,27 @@
-/** Each request is answered within a set time, whatever the database does. */
+/**
+ * Each request is answered within a set time, whatever the database does. If it answers, but not
+ * with what was asked for, identity says 500, never 401, and never pretends success. Without a
+ * database: `test/api/contract/failures.test.ts`.
+ */
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
 import {
+  ADMIN_PASSWORD,
   ask,
   AUTH_TOKEN,
+  launch,
   logIn,
   startGatehouse,
   WEBHOOK_TOKEN,
-  launch,
 } from '../support/gatehouse.ts';
+import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
 import { get, startListener } from '../support/listener.ts';
 import { meanwhile } from '../support/meanwhile.ts';
 import { startProxy } from '../support/proxy.ts';
 import { connectTo, headOf } from '../support/socket.ts';
 import { latch, until } from '../support/until.ts';
-import { addOperator, OPERATOR_TOKEN } from '../support/inbox.ts';
+import { assertError, isOpen } from '../support/users.ts';
 
 const { identity, secrets, webhook, sql, databaseUrl, log } = await launch([
   'identity',
@@ -31,7 +37,6 @@ const LISTS = [
 
 test('all three services answer while the database sends nothing', async (t) => {
   // Of the others, which have time to log in on a slow machine.
-  const [, , session] = LISTS[0];
   const proxy = await startProxy(t, databaseUrl);
   const services = ['identity', 'secrets', 'webhook'] as const;
   const { url } = await startGatehouse(t, services, proxy.url, {}, 'ready', 500);
@@ -149,4 +154,51 @@ test('any other statement that takes too long is a failed database', async () =>
   const [, url, bearer] = LISTS[0];
   const { status, json } = await askTooLong('identity.sessions', url, bearer);
   assert.deepEqual([status, json.error.code], [500, 'service_failed']);
+});
+
+// --- Answers other than what was asked for
+
+const [, , session] = LISTS[0];
+const enter = (username = 'admin') =>
+  ask('POST', `${identity}/api/auth/login`, { body: { username, password: ADMIN_PASSWORD } });
+const read = (path: string) => ask('GET', identity + path, { bearer: session });
+
+test('while a table is missing, a credential is neither accepted nor rejected', async () => {
+  await sql`alter table identity.sessions rename to hidden_sessions`;
+  const answer = await read('/api/test/');
+  assertError(answer, 500, 'service_failed');
+  assertError(await enter(), 500, 'service_failed');
+  assert.doesNotMatch(answer.text, /42P01|relation|hidden|select/i, 'not explained to the caller');
+  const line = log().find(({ request_id }) => request_id === answer.json._meta.request_id);
+  assert.match(String(line?.error), /42P01/);
+  await sql`alter table identity.hidden_sessions rename to sessions`;
+  assert.equal(await isOpen(identity, session), true);
+});
+
+test('a login whose account cannot be looked up is 500, whether there is one or not', async () => {
+  await sql`alter table identity.users rename to hidden_users`;
+  for (const name of ['admin', 'nobody-here'])
+    assertError(await enter(name), 500, 'service_failed');
+  await sql`alter table identity.hidden_users rename to users`;
+});
+
+test('a list that fails is 500, though the caller is known', async () => {
+  // What only the lists read.
+  await sql`alter table identity.api_keys rename column name to hidden_name`;
+  await sql`alter table identity.audit rename column created_at to hidden_time`;
+  for (const path of ['/api/key/', '/api/audit/'])
+    assertError(await read(path), 500, 'service_failed');
+  assert.equal(await isOpen(identity, session), true);
+  await sql`alter table identity.api_keys rename column hidden_name to name`;
+  await sql`alter table identity.audit rename column hidden_time to created_at`;
+});
+
+test('a stored hash that cannot be verified is 500 and no login', async () => {
+  const costly = `$scrypt$ln=40,r=8,p=1$${'A'.repeat(22)}$${'A'.repeat(43)}`;
+  const before = await sql`select from identity.sessions`;
+  for (const hash of ['', 'plain text', costly]) {
+    await sql`update identity.users set password_hash = ${hash}`;
+    assert.equal((await enter()).status, 500, hash);
+  }
+  assert.equal((await sql`select from identity.sessions`).length, before.length);
 });

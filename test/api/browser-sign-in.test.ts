@@ -1,13 +1,17 @@
-/** SIGNIN_VERIFY_URL: the share pages and the inbox accept a session of the identity service. */
+/**
+ * SIGNIN_VERIFY_URL: the share pages and the inbox accept a session of the identity service. It, or
+ * a proxy in front of it, may close a kept connection at any time.
+ */
 import assert from 'node:assert/strict';
 import { createServer, request } from 'node:http';
-import { after, test, type TestContext } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { randomToken } from '../../src/platform/crypto/token.ts';
 import { holdTimers, stopClock } from '../support/clock.ts';
-import { ADMIN_PASSWORD, ask, AUTH_TOKEN, startGatehouse } from '../support/gatehouse.ts';
-import { listenOn } from '../support/ports.ts';
+import { ADMIN_PASSWORD, ask, AUTH_TOKEN, launch, startGatehouse } from '../support/gatehouse.ts';
 import { ORIGIN, startPortal } from '../support/portal.ts';
-import { until } from '../support/until.ts';
+import { listenOn } from '../support/ports.ts';
+import { listenOnTcp } from '../support/socket.ts';
+import { test, until } from '../support/until.ts';
 
 const portal = await startPortal({ after }, { COOKIE_DOMAIN: '' });
 const { identity, databaseUrl, sql, admin, call, signIn } = portal;
@@ -250,4 +254,33 @@ test('INBOX_USERS needs a source of users', async () => {
   );
   for (const address of ['identity:3000', 'http://identity', 'ftp://identity/x', 'http://a@b/c'])
     await assert.rejects(startPages(address), /SIGNIN_VERIFY_URL must be/, address);
+});
+
+const USER =
+  'HTTP/1.1 200 OK\r\nx-auth-username: ada\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n';
+const COOKIE = `session=${'a'.repeat(44)}`;
+
+/** Each connection answers one request, and ends without a reply when the next one arrives. */
+let requests = 0;
+const port = await listenOnTcp({ after }, (socket) => {
+  let isUsed = false;
+  socket.on('data', () => {
+    requests += 1;
+    if (isUsed) return socket.resetAndDestroy();
+    isUsed = true;
+    return socket.write(USER);
+  });
+});
+const verify = `http://127.0.0.1:${port}/api/auth/verify`;
+
+test('each question has a connection of its own', async (t) => {
+  const settings = { SHARE_PAGES: 'on', SIGNIN_VERIFY_URL: verify };
+  const { secrets } = await launch(['secrets'], settings, t);
+  for (let count = 0; count < 4; count += 1) {
+    const { status, json, text } = await ask('GET', `${secrets}/api/store/options`, {
+      headers: { cookie: COOKIE, 'sec-fetch-site': 'same-origin' },
+    });
+    assert.deepEqual([status, json.caller?.user], [200, 'ada'], text);
+  }
+  assert.equal(requests, 4, 'none was sent on a connection that had answered');
 });

@@ -14,7 +14,7 @@ test('a field that is not checked for spelling is not corrected either, and no s
   for (const path of pages) {
     const text = readFileSync(join(source, path), 'utf8');
     for (const [tag] of text.matchAll(/<(?:input|textarea)\b[^>]*>/g)) {
-      // The state of a field is filled in: test/api/identity/signin/repeated-forms.test.ts.
+      // The state of a field is filled in: test/api/identity/signin/forms.test.ts.
       if (/\breadonly\b|\.state\}\}|type="url"/.test(tag)) continue;
       const isSecret = /type="password"|id="(secret|passphrase)"/.test(tag);
       if (!isSecret && !tag.includes('spellcheck="false"')) continue;

@@ -1,25 +1,35 @@
 /**
- * Secrets that require a passphrase in addition to the key, and the limits on wrong ones: per
- * secret and network, and per secret.
+ * Secrets that require a passphrase in addition to the key, and the limits on wrong ones: per secret
+ * and network, and per secret. Passphrases share the hashing limiter with logins: overload is
+ * rejected at once, and other requests are served.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, beforeEach, test } from 'node:test';
-import { type Answer, launch, startGatehouse } from '../../support/gatehouse.ts';
+import { untilSql } from '../../support/connections.ts';
+import { type Answer, ask, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { BEHIND_PROXY, newAddress } from '../../support/logins.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
+import { until } from '../../support/until.ts';
 
 const TEXT = 'marked-password-text';
 const PASSPHRASE = 'marked passphrase';
 const WRONG = 'not the passphrase';
 
-const { sql, databaseUrl, secrets: base, ...gatehouse } = await launch(['secrets'], BEHIND_PROXY);
-const { encrypt, keep, decrypt, receipt } = secretsClient(base);
-const { url } = await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY);
-const REPLICAS = [base, url.secrets] as const;
+const services = ['identity', 'secrets'] as const;
+const {
+  sql,
+  databaseUrl,
+  secrets: base,
+  ...gatehouse
+} = await launch(services, { ...BEHIND_PROXY, PASSWORD_HASHES: '1' });
+const { encrypt, keep, decrypt, receipt, list, options, remove } = secretsClient(base);
+const other = await startGatehouse({ after }, ['secrets'], databaseUrl, BEHIND_PROXY);
+const REPLICAS = [base, other.url.secrets] as const;
 
 beforeEach(async () => {
-  await sql`delete from secrets.throttles`;
+  await sql`truncate secrets.secrets, secrets.throttles`;
+  assert.doesNotMatch(await hashes(), /[1-9]/);
 });
 
 const attempts = async () =>
@@ -190,4 +200,104 @@ test('concurrent correct passphrases do not use up each other’s attempts', asy
   const kept = await locked();
   const opened = Array.from({ length: 12 }, () => openFrom(address, kept, PASSPHRASE));
   for (const { status } of await Promise.all(opened)) assert.equal(status, 200);
+});
+
+// --- Overload
+
+async function hashes(): Promise<string> {
+  const { text } = await ask('GET', `${gatehouse.metrics}/metrics`);
+  const found = text.matchAll(/^gatehouse_password_hashes_(running|waiting) (\d+)$/gm);
+  return [...found].map(([, name, count]) => `${name} ${count}`).join();
+}
+const untilWaiting = (count: number) =>
+  untilSql(
+    async () => (await hashes()).split(',').includes(`waiting ${count}`),
+    `${count} wait for a hash`,
+  );
+
+/** Many requests at once. */
+const send = (count: number, request: (number: number) => Promise<Answer>) =>
+  Array.from({ length: count }, (_, number) => request(number));
+// A different account each, so that none is throttled.
+const logIn = (number: number) =>
+  ask('POST', `${gatehouse.identity}/api/auth/login`, {
+    body: { username: `nobody-${number}`, password: 'whatever it is' },
+  });
+const WITH = { password: TEXT, passphrase: PASSPHRASE };
+const lock = () => encrypt(WITH);
+
+function assertOverloaded({ status, json, headers, text }: Answer): void {
+  assert.deepEqual([status, json.error.code], [503, 'overloaded'], text);
+  assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+}
+
+test('encrypt: 503 with Retry-After while the hashing queue is full', async () => {
+  const release = gatehouse.holdHashes();
+  const logins = send(11, logIn);
+  await untilWaiting(10);
+  // 32 may wait, apart from logins, which have a queue of their own.
+  let answered = 0;
+  const locks = send(40, () =>
+    lock().finally(() => {
+      answered += 1;
+    }),
+  );
+  await until(() => answered === 40 - 32, 'all others are refused');
+  release();
+  const refused = (await Promise.all(locks)).filter(({ status }) => status !== 201);
+  assert.equal(refused.length, 40 - 32);
+  for (const answer of refused) assertOverloaded(answer);
+  for (const { status } of await Promise.all(logins)) assert.equal(status, 401);
+  assert.equal((await sql`select from secrets.secrets`).length, 32);
+});
+
+test('requests that need no hash are answered while all hashes wait', async () => {
+  const free = await keep(TEXT);
+  const kept = await locked();
+  const release = gatehouse.holdHashes();
+  const locks = send(3, lock);
+  await untilWaiting(2);
+  for (const [answer, status] of [
+    [await encrypt({ password: 'made meanwhile' }), 201],
+    [await decrypt(free.id, free.secret), 200],
+    [await receipt(free.id), 200],
+    [await list('?limit=1'), 200],
+    [await options(), 200],
+    [await remove(free.id), 200],
+    // A wrong key, and a missing passphrase.
+    [await decrypt(kept.id, wrongKey(), PASSPHRASE), 404],
+    [await decrypt(kept.id, 'no key', PASSPHRASE), 404],
+    [await decrypt(kept.id, kept.secret), 403],
+  ] as const)
+    assert.equal(answer.status, status, answer.text);
+  release();
+  await Promise.all(locks);
+});
+
+test('the lifetime begins after the passphrase was hashed', async () => {
+  const release = gatehouse.holdHashes();
+  const locks = send(5, () => encrypt({ ...WITH, expires_in: 600 }));
+  await untilWaiting(4);
+  const [clock] = await sql`select clock_timestamp() + interval '600 seconds' as ends`;
+  release();
+  await Promise.all(locks);
+  const early = await sql`select from secrets.secrets where expires_at < ${clock?.ends}`;
+  assert.equal(early.length, 0);
+});
+
+test('decrypt: 503 while the hashing queue is full, not counted as an attempt', async () => {
+  const { id, secret } = await locked(1);
+  const stored = async () => [
+    await storedSecret(sql, id),
+    ...(await sql`select * from secrets.throttles where attempts > 0`),
+  ];
+  const before = await stored();
+  const release = gatehouse.holdHashes();
+  const locks = send(33, lock);
+  await untilWaiting(32);
+  for (const typed of [WRONG, PASSPHRASE]) assertOverloaded(await decrypt(id, secret, typed));
+  release();
+  await Promise.all(locks);
+  assert.deepEqual(await stored(), before);
+  assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
 });

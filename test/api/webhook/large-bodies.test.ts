@@ -1,10 +1,16 @@
-/** WEBHOOK_MAX_BODY_BYTES: events of signed sources that are larger than MAX_BODY_BYTES. */
+/**
+ * WEBHOOK_MAX_BODY_BYTES: events of signed sources that are larger than MAX_BODY_BYTES; and hundreds
+ * of large events at the same instant: none is refused while the token is looked up.
+ */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';
+import { after } from 'node:test';
+import { holdTimers, stopClock } from '../../support/clock.ts';
 import { PATIENT } from '../../support/connections.ts';
-import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { createDatabase } from '../../support/database.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addToken, signedBy } from '../../support/senders.ts';
-import { exchange } from '../../support/socket.ts';
+import { exchange, exchangeAtOnce, headOf } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
@@ -68,4 +74,36 @@ test('a signed body that is valid but has too many parts is rejected with the li
 test('unsigned sources keep MAX_BODY_BYTES', async () => {
   const body = JSON.stringify({ event: 'a', data: { page_id: 'b' }, text: 'x'.repeat(65_536) });
   assert.equal((await ask('POST', base, { bearer: WEBHOOK_TOKEN, body })).status, 413);
+});
+
+// --- Many at once
+
+const EVENTS = 512;
+const SIZE = 60_000;
+const HEAD = headOf([
+  ...['POST /webhook HTTP/1.1', 'Host: gatehouse.test', 'Content-Type: application/json'],
+  ...[`Authorization: Bearer ${WEBHOOK_TOKEN}`, `Content-Length: ${SIZE}`],
+]);
+const BODY = '{"event":"made","data":{"page_id":"p"}}'.padEnd(SIZE);
+
+/** How long connections are paused, and bodies wait for room: a slow machine needs longer. */
+const WAITS_MS = [1_000, 2_000];
+
+const { url: databaseUrl } = await createDatabase();
+const many = await startGatehouse(
+  { after },
+  ['webhook'],
+  `${databaseUrl}?connect_timeout=99`,
+  PATIENT,
+  'ready',
+  240_000,
+);
+
+test(`${EVENTS} events of ${SIZE} bytes that one sender sends at once are accepted`, async (t) => {
+  for (const ms of WAITS_MS) holdTimers(t, ms);
+  // An event waits a limited time for a statement.
+  stopClock(t);
+  const answers = await exchangeAtOnce(many.url.webhook, Array<string>(EVENTS).fill(HEAD + BODY));
+  const refused = answers.filter(({ status }) => status !== 200);
+  assert.deepEqual([refused.length, refused[0]?.body], [0, undefined]);
 });
