@@ -42,6 +42,16 @@ const LIMITS = { MAX_BODY_BYTES: '16384', SECRETS_MAX_BODY_BYTES: '16384' };
 const SELF_DELETION = { SELF_DELETION: 'on' };
 const PROXIED = { TRUSTED_PROXIES: '127.0.0.1', ...LIMITS };
 
+/** What a row declares, by which the rows of variants are compared. */
+export const declarationOf = ({ method, pattern, path, query, body, security }: Row): string =>
+  JSON.stringify([method, pattern, path.jsonSchema, query.jsonSchema, body, security]);
+
+/** The rows that a service with its pages declares otherwise than without them. */
+function ofPages(service: ServiceName): readonly Row[] {
+  const declared = new Set(rowsOf(service, 'withoutPages').map(declarationOf));
+  return rowsOf(service, 'all').filter((row) => !declared.has(declarationOf(row)));
+}
+
 const variant = (
   name: string,
   service: ServiceName,
@@ -49,6 +59,11 @@ const variant = (
   environment: Readonly<Record<string, string>> = {},
   served = rows,
 ): Variant => ({ name, service, rows, served, environment: { ...PROXIED, ...environment } });
+const withPages = (
+  name: string,
+  service: ServiceName,
+  environment: Readonly<Record<string, string>>,
+) => variant(name, service, ofPages(service), environment, rowsOf(service, 'all'));
 
 const withOidc = rowsOf('identity', 'withOidc');
 const ofOidc = withOidc.filter(({ pattern }) =>
@@ -57,24 +72,17 @@ const ofOidc = withOidc.filter(({ pattern }) =>
 
 export const VARIANTS: readonly Variant[] = [
   variant('identity', 'identity', rowsOf('identity', 'withoutPages'), SELF_DELETION),
-  variant('identity with pages', 'identity', rowsOf('identity', 'all'), {
-    ...PORTAL,
-    ...SELF_DELETION,
-  }),
+  withPages('identity with pages', 'identity', { ...PORTAL, ...SELF_DELETION }),
   variant('identity with OpenID Connect', 'identity', ofOidc, OIDC, withOidc),
   variant('secrets', 'secrets', rowsOf('secrets', 'withoutPages')),
-  variant('secrets with pages', 'secrets', rowsOf('secrets', 'all'), { SHARE_PAGES: 'on' }),
+  withPages('secrets with pages', 'secrets', { SHARE_PAGES: 'on' }),
   variant('webhook', 'webhook', rowsOf('webhook', 'withoutPages')),
-  variant('webhook with its inbox', 'webhook', rowsOf('webhook', 'all'), { INBOX_PAGE: 'on' }),
+  withPages('webhook with its inbox', 'webhook', { INBOX_PAGE: 'on' }),
   variant('plain webhook', 'webhook', createPlainRoutes(), { WEBHOOK_VARIANT: 'plain' }),
 ];
 
 export const nameOf = ({ method, pattern }: Pick<Row, 'method' | 'pattern'>): string =>
   `${method} ${pattern}`;
-
-/** What a row declares, by which the rows of variants are compared. */
-export const declarationOf = ({ method, pattern, path, query, body, security }: Row): string =>
-  JSON.stringify([method, pattern, path.jsonSchema, query.jsonSchema, body, security]);
 
 export type Running = Variant & {
   readonly url: string;

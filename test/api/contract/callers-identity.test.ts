@@ -254,8 +254,8 @@ async function deadCredentials(
 }
 
 /** The rows of the pages have a table of their own. */
-const api = running.map(({ rows }) =>
-  rows.filter((row) => !row.failurePage && !/^\/(login|account)/.test(row.pattern)),
+const api = running.map(({ served }) =>
+  served.filter((row) => !row.failurePage && !/^\/(login|account)/.test(row.pattern)),
 );
 
 for (const [index, { name: variant }] of running.entries()) {

@@ -138,8 +138,8 @@ const running = await Promise.all(
   }),
 );
 
-for (const { name: variant, rows, url, call, lines, tokens, service } of running) {
-  const own = rows.filter((row) => ![...OPEN, ...LINKS].includes(nameOf(row)));
+for (const { name: variant, served, url, call, lines, tokens, service } of running) {
+  const own = served.filter((row) => ![...OPEN, ...LINKS].includes(nameOf(row)));
   const known = lines.filter(({ name }) => own.some((row) => nameOf(row) === name));
   const callers = {
     sender: tokens?.sender ?? WEBHOOK_TOKEN,
@@ -164,7 +164,7 @@ for (const { name: variant, rows, url, call, lines, tokens, service } of running
   });
 
   test(`${variant}: a link without its key is 404, whatever else is sent`, async () => {
-    for (const row of rows.filter((one) => LINKS.includes(nameOf(one)))) {
+    for (const row of served.filter((one) => LINKS.includes(nameOf(one)))) {
       for (const token of Object.values(callers)) {
         const headers = { ...bearer(token), 'x-link-key': 'A'.repeat(43) };
         assertRefused(await send(call, row, { headers }), row, [404, 'not_found'], [], token);

@@ -93,7 +93,7 @@ for (const { name, rows, served, url } of running) {
   const call: Call = (method, path, options) => ask(method, url + path, options);
   test(`${name}: each path allows the methods of its rows, and names them`, async () => {
     for (const pattern of patternsOf(rows)) {
-      const own = rows.filter((row) => row.pattern === pattern).map(({ method }) => method);
+      const own = served.filter((row) => row.pattern === pattern).map(({ method }) => method);
       // The address of a form leads to its page.
       const isForm = /^\/(login|account|oidc\/(consent|logout\/confirm))/.test(pattern);
       const hasGet = isForm || own.includes('GET');
@@ -172,7 +172,7 @@ for (const { name, service, rows, call } of running) {
     const guarded = rows.filter(
       (row) => isLink(row) || isOfProgram(row) || row.security.length > 0,
     );
-    assert.ok(guarded.length > 0);
+    if (name === service) assert.ok(guarded.length > 0);
     for (const row of guarded) {
       const program = { headers: others, body: { client_id: 'text', client_secret: TOKEN } };
       const sent = isOfProgram(row) ? program : { headers };

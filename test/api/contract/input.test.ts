@@ -11,7 +11,6 @@ import {
   bearer,
   bodySchemaOf,
   contentOf,
-  declarationOf,
   exampleOf,
   isForm,
   isPage,
@@ -77,19 +76,9 @@ async function callersOf({ service, environment, url }: Running): Promise<Caller
 }
 
 const variants = await start();
-/** Of the services without their pages. */
-const declared = new Set(
-  variants
-    .filter(({ name, service }) => name === service)
-    .flatMap(({ rows }) => rows.map(declarationOf)),
-);
-/** With its pages, a service gets only the rows that it declares otherwise than without them. */
 const running = await Promise.all(
   variants.map(async (variant) => ({
     ...variant,
-    rows: / with /.test(variant.name)
-      ? variant.rows.filter((row) => !declared.has(declarationOf(row)))
-      : variant.rows,
     sql: variant.database?.sql,
     callerOf: await callersOf(variant),
   })),
