@@ -10,7 +10,6 @@ import { callsOf } from '../support/calls.ts';
 import { stopClock } from '../support/clock.ts';
 import {
   type Answer,
-  ask,
   AUTH_TOKEN,
   launch,
   logIn,
@@ -28,7 +27,7 @@ import { createToken, rotateToken } from '../support/tokens.ts';
 import { test } from '../support/until.ts';
 
 const PROXIED = { TRUSTED_PROXIES: '127.0.0.1' };
-const { identity, databaseUrl, sql, listenerOf, metrics } = await launch(
+const { identity, databaseUrl, sql, listenerOf } = await launch(
   ['identity', 'secrets', 'webhook'],
   { ...PROXIED, WEBHOOK_SECRET },
 );
@@ -257,20 +256,4 @@ test('simultaneous guesses stay within the limit; right credentials beside them 
     Array.from({ length: 100 }, (_, number) => events(`guess-${number}`, from)),
   );
   assert.equal(wrong.filter(({ status }) => status === 401).length, 70);
-});
-
-test('rejected guesses are counted in the metrics by reason', async () => {
-  const { text } = await ask('GET', `${metrics}/metrics`);
-  for (const [service, route] of [
-    ['identity', 'GET /api/test'],
-    ['secrets', 'GET /api/store/options'],
-    ['webhook', 'POST /webhook'],
-  ]) {
-    const series = `gatehouse_requests_refused_total{service="${service}",route="${route}`;
-    const lines = text.split('\n').filter((line) => line.startsWith(series));
-    assert.ok(
-      lines.some((line) => /reason="too_many_requests"\} [1-9]/.test(line)),
-      text,
-    );
-  }
 });

@@ -191,6 +191,7 @@ for (const [what, changed, expected] of [
   test(what, async (t) => {
     const url = await start(t, { ...HEADER, ...changed });
     assert.deepEqual([await status(as('mallory'), url), await status(SAME, url)], expected);
+    assert.equal(await status(as('x'.repeat(256)), url), 401, 'too long for a name');
   });
 }
 

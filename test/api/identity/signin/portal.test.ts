@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { reachable, readTree } from '../../../../scripts/reading.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
-import { logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
   ORIGIN,
   OWN,
@@ -112,9 +112,8 @@ test('the domain cookie opens verify, and nothing else', async () => {
       { cookie: `${host}; ${domain}` },
       { authorization: `Bearer ${valueOf(domain)}` },
     ]) {
-      const response = await fetch(path, { method, headers: { ...sent } });
-      assert.equal(response.status, 401, `${method} ${pattern}`);
-      await response.body?.cancel();
+      const answer = await ask(method, path, { headers: { ...sent } });
+      assert.equal(answer.status, 401, `${method} ${pattern}`);
     }
   }
 });

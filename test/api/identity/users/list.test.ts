@@ -130,13 +130,24 @@ test('the page says who waits for a link, and who looks', async () => {
   assert.match((await shown('state=invited')).text, />Invited<[^]*?no open link/);
 });
 
-test('the CSV has states and times, and no cell that begins like a formula', async () => {
+test('the CSV has states and times, and no cell that begins like a formula, in any program', async () => {
+  const signs = ['=', '+', '-', '@', '\uff1d', '\uff0b', '\uff0d', '\uff20'];
+  const names = signs.flatMap((sign) => [`${sign}x`, `a;"${sign}x`]);
+  await sql`
+    insert into identity.users (id, username, username_key, email, email_key, first_name, last_name,
+      enabled, verified, super_admin)
+    select gen_random_uuid(), name, name, name, name, 'formula', '', true, false, false
+      from unnest(${[...names, 'a"=1,']}::text[]) as name`;
   const { text, headers } = await visit('/account/users.csv?sort=created', { cookie });
   assert.match(headers.get('content-disposition') ?? '', /filename="users\.csv"/);
   const lines = text.split('\r\n');
   assert.match(lines[0] ?? '', /^\ufeff"state","second_factor","last_sign_in_at","link_ends_at"/);
   assert.match(lines[3] ?? '', /^"active","true","\d{4}-[^"]+Z","",/);
   assert.match(lines[4] ?? '', /"'=cara"/);
+  for (const sign of signs)
+    for (const cell of [`"'${sign}x"`, `"a;""'${sign}x"`]) assert.ok(text.includes(cell), cell);
+  assert.ok(text.includes('"a""=1,"'), 'after what is no separator');
+  await sql`delete from identity.users where first_name = 'formula'`;
 });
 
 test('a sign-in is remembered when its sessions have been removed', async () => {
