@@ -46,6 +46,23 @@ async function startPages(verify = `${VERIFY}?redirect=401`, more = {}) {
 const pages = await startPages();
 const { options, delivery } = pages;
 
+const USER =
+  'HTTP/1.1 200 OK\r\nx-auth-username: ada\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n';
+const COOKIE = `session=${'a'.repeat(44)}`;
+
+/** Each connection answers one request, and ends without a reply when the next one arrives. */
+let requests = 0;
+const port = await listenOnTcp({ after }, (socket) => {
+  let isUsed = false;
+  socket.on('data', () => {
+    requests += 1;
+    if (isUsed) return socket.resetAndDestroy();
+    isUsed = true;
+    return socket.write(USER);
+  });
+});
+const verify = `http://127.0.0.1:${port}/api/auth/verify`;
+
 test('a session opens the share pages for every user, the inbox for INBOX_USERS', async () => {
   for (const [cookie, name, inbox] of [
     [chief, 'admin', 200],
@@ -255,23 +272,6 @@ test('INBOX_USERS needs a source of users', async () => {
   for (const address of ['identity:3000', 'http://identity', 'ftp://identity/x', 'http://a@b/c'])
     await assert.rejects(startPages(address), /SIGNIN_VERIFY_URL must be/, address);
 });
-
-const USER =
-  'HTTP/1.1 200 OK\r\nx-auth-username: ada\r\ncontent-length: 0\r\nconnection: keep-alive\r\n\r\n';
-const COOKIE = `session=${'a'.repeat(44)}`;
-
-/** Each connection answers one request, and ends without a reply when the next one arrives. */
-let requests = 0;
-const port = await listenOnTcp({ after }, (socket) => {
-  let isUsed = false;
-  socket.on('data', () => {
-    requests += 1;
-    if (isUsed) return socket.resetAndDestroy();
-    isUsed = true;
-    return socket.write(USER);
-  });
-});
-const verify = `http://127.0.0.1:${port}/api/auth/verify`;
 
 test('each question has a connection of its own', async (t) => {
   const settings = { SHARE_PAGES: 'on', SIGNIN_VERIFY_URL: verify };

@@ -57,6 +57,16 @@ const idsOf = (line: Record<string, unknown> | undefined) =>
     ),
   );
 
+const listener = await startListener({ after }, [
+  get('/fine', async () => ({ data: 'fine' })),
+  post('/refused', {
+    security: ['token'],
+    errors: ['unauthorized'],
+    check: async () => new Failure('unauthorized', { credential: 'token' }),
+  }),
+  get('/broken', async () => Promise.reject(new Error('broken'))),
+]);
+
 test('identity: a request line has the ids of user and session, or of user and key', async () => {
   const session = await logIn(url.identity);
   const [user] =
@@ -232,16 +242,6 @@ test('webhook: an event is followed by its id, from acceptance to its delivery',
 });
 
 // --- Trace Context
-
-const listener = await startListener({ after }, [
-  get('/fine', async () => ({ data: 'fine' })),
-  post('/refused', {
-    security: ['token'],
-    errors: ['unauthorized'],
-    check: async () => new Failure('unauthorized', { credential: 'token' }),
-  }),
-  get('/broken', async () => Promise.reject(new Error('broken'))),
-]);
 
 const ID = '4bf92f3577b34da6a3ce929d0e0e4736';
 const PARENT = '00f067aa0ba902b7';

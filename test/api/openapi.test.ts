@@ -26,6 +26,13 @@ const pages = await startGatehouse({ after }, ['webhook'], databaseUrl, { INBOX_
 const plain = await startGatehouse({ after }, ['webhook'], databaseUrl, {
   WEBHOOK_VARIANT: 'plain',
 });
+const PAGES = { SHARE_PAGES: 'on', INBOX_PAGE: 'on', ...PORTAL };
+await addOperator(sql);
+const { url } = await startGatehouse({ after }, SERVICES, databaseUrl, PAGES);
+const bearer = await logIn(url.identity);
+const fields = { username: 'admin', password: ADMIN_PASSWORD };
+const { host: cookie } = await visitorOf(url.identity)('/login', { fields });
+
 const BROWSER = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
 const open = (url: string, path = '/') => ask('GET', url + path, { headers: BROWSER });
 function assertSecure(headers: Headers) {
@@ -127,15 +134,8 @@ interface Operation {
   readonly responses: Readonly<Record<string, { readonly content?: object }>>;
 }
 
-const PAGES = { SHARE_PAGES: 'on', INBOX_PAGE: 'on', ...PORTAL };
 /** Never ends. */
 const STREAM = '/events/stream';
-
-await addOperator(sql);
-const { url } = await startGatehouse({ after }, SERVICES, databaseUrl, PAGES);
-const bearer = await logIn(url.identity);
-const fields = { username: 'admin', password: ADMIN_PASSWORD };
-const { host: cookie } = await visitorOf(url.identity)('/login', { fields });
 
 /** @returns whether status and content type are those of the document */
 function isDescribed({ responses }: Operation, { status, headers, text }: Answer) {

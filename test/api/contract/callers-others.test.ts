@@ -138,6 +138,10 @@ const running = await Promise.all(
   }),
 );
 
+const [variant = assert.fail()] = await start(
+  ({ name }) => name === 'identity with OpenID Connect',
+);
+
 for (const { name: variant, served, url, call, lines, tokens, service } of running) {
   const own = served.filter((row) => ![...OPEN, ...LINKS].includes(nameOf(row)));
   const known = lines.filter(({ name }) => own.some((row) => nameOf(row) === name));
@@ -282,9 +286,6 @@ const PAGES = linesOf(`
   POST /oidc/userinfo                            all     401    401  401  401   401
 `);
 
-const [variant = assert.fail()] = await start(
-  ({ name }) => name === 'identity with OpenID Connect',
-);
 const { call, database } = variant;
 assert.ok(database);
 const { sql } = database;

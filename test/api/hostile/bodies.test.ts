@@ -24,6 +24,15 @@ const { url, sql, databaseUrl } = await launch(SERVICES, {
   INBOX_PAGE: 'on',
 });
 
+const open = await startGatehouse({ after }, ['secrets'], databaseUrl, {
+  SHARE_PAGES: 'on',
+  SHARE_ANYONE: 'on',
+});
+const plain = await startGatehouse({ after }, ['webhook'], undefined, {
+  WEBHOOK_VARIANT: 'plain',
+  WEBHOOK_TOKEN: undefined,
+});
+
 /** Of each service, and of the metrics, which are being asked for. */
 async function inFlight(): Promise<string> {
   const { text } = await ask('GET', `${url.metrics}/metrics`);
@@ -151,15 +160,6 @@ test('in the plain variant, such an event is not an internal error', async () =>
 
 /** `Expect: 100-continue` shows when a body would be read. */
 const LIMIT = 8 * 1024;
-const open = await startGatehouse({ after }, ['secrets'], databaseUrl, {
-  SHARE_PAGES: 'on',
-  SHARE_ANYONE: 'on',
-});
-const plain = await startGatehouse({ after }, ['webhook'], undefined, {
-  WEBHOOK_VARIANT: 'plain',
-  WEBHOOK_TOKEN: undefined,
-});
-
 type Row = Pick<Route<never>, 'method' | 'pattern' | 'body'>;
 
 /** The first status: 100 if the body would be read. */

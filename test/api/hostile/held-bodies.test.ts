@@ -51,6 +51,31 @@ const head = (token: string, ...more: readonly string[]) =>
   headOf(['POST /a HTTP/1.1', HOST, `Authorization: Bearer ${token}`, ...more]);
 const LENGTH = `Content-Length: ${SIZE}`;
 
+const TOKEN = 'Authorization: Bearer good';
+const FILE = 1_600_000;
+const SIGNED = 25 * 1024 * 1024;
+
+const visitorGuard = { ...bearerGuard, isAnonymous: () => true };
+const large = (pattern: string, limit: number, guard = bearerGuard) =>
+  route({
+    ...routeDefaults,
+    method: 'POST',
+    pattern,
+    summary: 'for a test',
+    guard,
+    body: json(object({ name: text() })),
+    maxBodyBytes: () => limit,
+    reply: null,
+    handle: async ({ body }) => ({ data: body.name.length }),
+  });
+const routes = [
+  post('/usual', bearerGuard),
+  large('/file', FILE),
+  large('/visitor', FILE, visitorGuard),
+];
+const budgets = await startPatient({ after }, routes);
+const signed = await startPatient({ after }, [...routes, large('/signed', SIGNED)]);
+
 setFlagsFromString('--expose-gc');
 const collect: () => void = runInNewContext('gc');
 /** The memory of buffers after a garbage collection. */
@@ -180,31 +205,6 @@ test('large bodies: pipelining, 100-continue, and reuse after a refusal', async 
 });
 
 // --- Unfinished bodies
-
-const TOKEN = 'Authorization: Bearer good';
-const FILE = 1_600_000;
-const SIGNED = 25 * 1024 * 1024;
-
-const visitorGuard = { ...bearerGuard, isAnonymous: () => true };
-const large = (pattern: string, limit: number, guard = bearerGuard) =>
-  route({
-    ...routeDefaults,
-    method: 'POST',
-    pattern,
-    summary: 'for a test',
-    guard,
-    body: json(object({ name: text() })),
-    maxBodyBytes: () => limit,
-    reply: null,
-    handle: async ({ body }) => ({ data: body.name.length }),
-  });
-const routes = [
-  post('/usual', bearerGuard),
-  large('/file', FILE),
-  large('/visitor', FILE, visitorGuard),
-];
-const budgets = await startPatient({ after }, routes);
-const signed = await startPatient({ after }, [...routes, large('/signed', SIGNED)]);
 
 /** Clients that send the head of a body of `length` bytes, but only `sent` of them. */
 async function holdBodies(

@@ -25,6 +25,17 @@ const { sql, databaseUrl, secrets: base, log } = await launch(['secrets'], { LOG
 const database = openConnections({ after }, databaseUrl, 'secrets');
 const { token: sender } = await createSecretToken(database, { name: 'ada', role: 'sender' });
 
+const [port = ''] = await freePorts(1);
+const SIGNIN = `http://localhost:${port}`;
+const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
+  ...{ IDENTITY_PORT: port, SIGNIN_PAGES: 'on', SIGNIN_ORIGIN: SIGNIN, SHARE_PAGES: 'on' },
+  SIGNIN_VERIFY_URL: `http://127.0.0.1:${port}/api/auth/verify?redirect=401`,
+  ...{ TRUSTED_PROXIES: '127.0.0.1', TRUSTED_USER_HEADER: 'X-User', TRUSTED_ID_HEADER: 'X-Id' },
+});
+const bearer = await logIn(url.identity);
+const ada = await signIn('ada');
+const grace = await signIn('grace');
+
 type Headers = Readonly<Record<string, string>>;
 const store = (url: string, headers: Headers = {}, bearer?: string) =>
   ask('POST', `${url}/api/store/encrypt`, {
@@ -132,14 +143,6 @@ test('a setting without effect stops the start', () => {
 
 // --- Links of signed-in users
 
-const [port = ''] = await freePorts(1);
-const SIGNIN = `http://localhost:${port}`;
-const { url } = await startGatehouse({ after }, ['identity', 'secrets'], databaseUrl, {
-  ...{ IDENTITY_PORT: port, SIGNIN_PAGES: 'on', SIGNIN_ORIGIN: SIGNIN, SHARE_PAGES: 'on' },
-  SIGNIN_VERIFY_URL: `http://127.0.0.1:${port}/api/auth/verify?redirect=401`,
-  ...{ TRUSTED_PROXIES: '127.0.0.1', TRUSTED_USER_HEADER: 'X-User', TRUSTED_ID_HEADER: 'X-Id' },
-});
-const bearer = await logIn(url.identity);
 const OWN_PAGE: Headers = { 'sec-fetch-site': 'same-origin' };
 const TITLE = 'Password of the shop';
 const REQUEST = {
@@ -180,9 +183,6 @@ const linksOf = async (cookie: string): Promise<unknown[][]> =>
     link.status,
     link.title,
   ]);
-
-const ada = await signIn('ada');
-const grace = await signIn('grace');
 
 test('each user sees their own secrets and requests, newest first, and no key', async () => {
   const first = await make(ada, 'encrypt');

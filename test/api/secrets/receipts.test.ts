@@ -18,6 +18,19 @@ const { keep, decrypt, list, receipt, remove } = secretsClient(base);
 const housekeeping = startHousekeeping({ after }, databaseUrl);
 const empty = () => housekeeping.run('empty expired secrets');
 
+/** The columns that each statement changed, recorded by a trigger. */
+await sql`create table changes (columns text[])`;
+await sql.unsafe(`
+  create function note_change() returns trigger language plpgsql as $$ begin
+    insert into public.changes (columns)
+    select array_agg(key order by key)
+      from jsonb_each(to_jsonb(new)) one join jsonb_each(to_jsonb(old)) other using (key)
+      where one.value <> other.value;
+    return null;
+  end $$`);
+await sql`create trigger note_change after update on secrets.secrets
+  for each row execute function note_change()`;
+
 const clock = async () =>
   Number((await sql`select date_trunc('milliseconds', clock_timestamp()) as now`)[0]?.now);
 
@@ -138,18 +151,6 @@ test('receipt and deletion: 404 for an unknown id', async () => {
 
 // --- One statement
 
-/** The columns that each statement changed, recorded by a trigger. */
-await sql`create table changes (columns text[])`;
-await sql.unsafe(`
-  create function note_change() returns trigger language plpgsql as $$ begin
-    insert into public.changes (columns)
-    select array_agg(key order by key)
-      from jsonb_each(to_jsonb(new)) one join jsonb_each(to_jsonb(old)) other using (key)
-      where one.value <> other.value;
-    return null;
-  end $$`);
-await sql`create trigger note_change after update on secrets.secrets
-  for each row execute function note_change()`;
 const changesBy = async (act: () => Promise<unknown>) => {
   await sql`delete from changes`;
   await act();

@@ -20,6 +20,16 @@ const settings = { ...PATIENT, WEBHOOK_MAX_BODY_BYTES: String(LIMIT) };
 const { webhook, base, database, sql } = await launchWebhook(settings, 240_000);
 const { token } = await addToken(database, 'github');
 
+const { url: databaseUrl } = await createDatabase();
+const many = await startGatehouse(
+  { after },
+  ['webhook'],
+  `${databaseUrl}?connect_timeout=99`,
+  PATIENT,
+  'ready',
+  240_000,
+);
+
 const post = (body: string, signature = signedBy('github', body)) =>
   ask('POST', base, {
     bearer: token,
@@ -88,16 +98,6 @@ const BODY = '{"event":"made","data":{"page_id":"p"}}'.padEnd(SIZE);
 
 /** How long connections are paused, and bodies wait for room: a slow machine needs longer. */
 const WAITS_MS = [1_000, 2_000];
-
-const { url: databaseUrl } = await createDatabase();
-const many = await startGatehouse(
-  { after },
-  ['webhook'],
-  `${databaseUrl}?connect_timeout=99`,
-  PATIENT,
-  'ready',
-  240_000,
-);
 
 test(`${EVENTS} events of ${SIZE} bytes that one sender sends at once are accepted`, async (t) => {
   for (const ms of WAITS_MS) holdTimers(t, ms);

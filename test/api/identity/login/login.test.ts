@@ -34,6 +34,14 @@ const { identity, metrics, databaseUrl, log, holdHashes, sql } = await launch(['
   TRUSTED_PROXIES: '127.0.0.7',
   PASSWORD_HASHES: '1',
 });
+const password = 'ﬁne pâssword';
+await addUser(openIdentity({ after }, databaseUrl), 'Émile', {
+  email: 'emile@example.org',
+  password,
+});
+
+const { tryOne } = await startRejecting({ logN: 4, r: 8, p: 1 });
+
 const own = new URL(identity).host;
 
 /** One login with exactly these headers. */
@@ -100,11 +108,6 @@ test('programs, pages of the same origin and proxies are served', async () => {
 
 // --- Tokens, overload, and codes
 
-const password = 'ﬁne pâssword';
-await addUser(openIdentity({ after }, databaseUrl), 'Émile', {
-  email: 'emile@example.org',
-  password,
-});
 const login = (body: object, headers = {}) =>
   ask('POST', `${identity}/api/auth/login`, { body, headers });
 
@@ -230,7 +233,6 @@ test('without pages, a code needs IDENTITY_SECRET, and a reply and the log say s
 
 // --- Who exists
 
-const { tryOne } = await startRejecting({ logN: 4, r: 8, p: 1 });
 let hashes = 0;
 const watching = createHook({
   init(_id, type) {

@@ -149,7 +149,7 @@ const answerOf = (page: Page) => new URL(continuation(page)).searchParams;
 /** A program that asks for consent. */
 async function registerAsking(id: string) {
   const program = await provider.register(id);
-  await provider.run(['client', 'set', id, '--consent', 'true']);
+  await sql`update identity.oidc_clients set consent = true where id = ${id}`;
   return program;
 }
 const answer = (cookie: string, fields: Parameters, given = 'allow') =>

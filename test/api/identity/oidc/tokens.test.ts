@@ -22,6 +22,9 @@ const second = await provider.replica();
 const web = await provider.register('web', '--refresh');
 const other = await provider.register('other', '--refresh');
 const ada = await addSignedIn();
+/** A program whose sign-ins end in many ways. */
+const registerEnds = () => provider.register('ends', '--refresh', '--groups', 'staff');
+let program = await registerEnds();
 const tokensIn = ({ status, text }: { status: number; text: string }): Tokens => {
   assert.equal(status, 200, text);
   return JSON.parse(text);
@@ -246,7 +249,6 @@ const change = (id: string, body: object) => call(admin.token, 'PATCH', `/api/us
 
 for (const [name, end] of Object.entries(ENDS)) {
   test(`a code and both tokens are dead at the next request of a replica if ${name}`, async () => {
-    const program = await provider.register('ends', '--refresh', '--groups', 'staff');
     const user = await addSignedIn({ groups: ['staff'] });
     const tokens = await tokensFor(program, user.host, OFFLINE);
     const begun = await codeFor(program, user.host);
@@ -257,7 +259,9 @@ for (const [name, end] of Object.entries(ENDS)) {
     const expected = isGone ? [401, 'invalid_client'] : INVALID_GRANT;
     assert.deepEqual(errorOf(await second.refresh(program, tokens)), expected);
     assert.deepEqual(errorOf(await second.exchange(program, begun)), expected);
+    if (!name.startsWith('the program')) return;
     await run(['client', 'delete', 'ends']);
+    program = await registerEnds();
   });
 }
 

@@ -34,12 +34,17 @@ const { host } = await addSignedIn({ super_admin: true });
 const someone = await enter();
 const pending = await beginLink(await makeLink(someone.id));
 
-for (const name of [PERSON.email, 'Anne–Marie  O’Neill ٧ ', 'ANNE-marie@xn--mnchen-3ya.example']) {
-  test(`${name} signs in, on the page and over the API`, async () => {
+test('a name signs in as people type it, on the page and over the API', async () => {
+  for (const name of [
+    PERSON.email,
+    'Anne–Marie  O’Neill ٧ ',
+    'ANNE-marie@xn--mnchen-3ya.example',
+    'anne-marie@mu\u0308nchen.example',
+  ]) {
     assertSuccess(await login(name));
     await signIn(name);
-  });
-}
+  }
+});
 
 test('a password is compared as typed', async () => {
   for (const password of [`${PASSWORD} `, ` ${PASSWORD}`, PASSWORD.toUpperCase()])
@@ -168,23 +173,5 @@ test('a name that nobody can have is throttled and answered like an unknown one'
     }
     assertError(await login(name, PASSWORD, from), 429, 'too_many_requests');
     assertError(await login(`${name}x`, PASSWORD, from), 401, 'invalid_credentials');
-  }
-});
-
-test('names with 30 marks in a row, in Hangul and in other scripts are those of users', async () => {
-  for (const name of [
-    `z${'\u0301\u0323'.repeat(15)}`,
-    'Z\u0351\u036b\u0343a\u0325\u034d\u0300l\u0322\u0316g\u0334\u0308o\u0330',
-    '홍길동'.repeat(85),
-    'นางสาวน้ำฝน',
-    'n'.repeat(255),
-  ]) {
-    const password = `${name.slice(0, 40)} is not my password`;
-    await add({ username: name, password });
-    for (const spelling of [name, name.normalize('NFD'), name.normalize('NFKC')]) {
-      if (spelling.length > 255) continue;
-      const answer = await login(spelling, password.normalize('NFD'));
-      assert.equal(answer.status, 200, `${spelling}: ${answer.text}`);
-    }
   }
 });

@@ -19,6 +19,11 @@ import {
 const { identity, databaseUrl, sql, admin, call, login, add, enter, key } = await startIdentity({
   after,
 });
+const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
+const chief = await enter();
+const second = await enter();
+const plain = await enter();
+
 const create = (body: unknown) => call(admin.token, 'POST', '/api/user/', body);
 const show = (id: string) => call(admin.token, 'GET', `/api/user/${id}`);
 const change = ({ id }: { id: string }, body: unknown, bearer = admin.token) =>
@@ -215,7 +220,8 @@ test('the reply to many errors is bounded', async () => {
 });
 
 test('any other name is stored and returned unchanged', async () => {
-  const names = ['n'.repeat(255), 'zoe\u0308 李雷', "'; drop table users; --", '{"a":1}', 'null'];
+  const scripts = ['zoe\u0308 李雷', '홍길동'.repeat(85), `z${'\u0301\u0323'.repeat(15)}`];
+  const names = [...scripts, 'n'.repeat(255), "'; drop table users; --", '{"a":1}', 'null'];
   for (const [index, name] of names.entries()) {
     const given = {
       username: name,
@@ -254,11 +260,6 @@ test('a password that the policy rejects is 400 wherever one is set, and nothing
 });
 
 // --- The last administrator
-
-const replica = (await startGatehouse({ after }, ['identity'], databaseUrl)).url.identity;
-const chief = await enter();
-const second = await enter();
-const plain = await enter();
 
 const ENDINGS = ['demoted', 'disabled', 'deleted'] as const;
 type Ending = (typeof ENDINGS)[number];
