@@ -1,22 +1,29 @@
-/** A target of its own for a token: set, changed and removed while events wait. */
+/**
+ * A target of its own for a token: set, changed and removed while events wait. And `order_by` of a
+ * token: which events are delivered one after the other.
+ */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
-import { setTarget } from '../../../src/webhook/store/tokens.ts';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
+import { changeSender, setTarget } from '../../../src/webhook/store/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
-import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { OPERATOR_TOKEN, openInbox } from '../../support/inbox.ts';
+import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
   openWebhook,
   SAMPLES,
   signatureOf,
+  SIGNED_SOURCES,
   signedBy,
+  type SignedSource,
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { until } from '../../support/until.ts';
+import { launchWebhook } from '../../support/webhook.ts';
 
 /** A program behind Gatehouse. */
 async function startTarget(status = 200) {
@@ -39,6 +46,20 @@ const { sql, call, url, databaseUrl } = await openInbox(
 const database = openWebhook({ after }, databaseUrl);
 const one = await startTarget();
 const other = await startTarget();
+
+// Events wait, because delivery is paused.
+const TARGET = {
+  WEBHOOK_FORWARD_URL: 'http://127.0.0.1:9/',
+  WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+};
+const paused = await launchWebhook(TARGET);
+const ordered = await startGatehouse({ after }, ['webhook'], paused.databaseUrl, {
+  ...TARGET,
+  WEBHOOK_SECRET,
+  WEBHOOK_ORDER: 'page_id',
+});
+const ordering = `${ordered.url.webhook}/webhook`;
+await paused.sql`insert into webhook.pause (paused_by) values ('test')`;
 
 const put = (id: string, body: object, to = url) =>
   ask('PATCH', `${to}/tokens/${id}/target`, { body, bearer: OPERATOR_TOKEN });
@@ -190,10 +211,110 @@ test('invalid targets and commands over HTTP are refused, and nothing changes', 
 });
 
 test('without WEBHOOK_FORWARD_ALLOW_PRIVATE, a private address is refused', async (t) => {
-  const closed = await openInbox(t);
-  const { id } = await addToken(openWebhook(t, closed.databaseUrl), 'generic');
+  const closed = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+  const { id } = await senderTo(null);
   for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1']) {
-    const { json } = await put(id, { url: `http://${host}/` }, closed.url);
+    const { json } = await put(id, { url: `http://${host}/` }, closed.url.webhook);
     assert.match(json.error.fields[0].message, /private address/);
   }
 });
+
+// --- order_by
+
+type Headers = Readonly<Record<string, string>>;
+
+/** @returns how events of a new token are sent, and its order is changed */
+async function orderedSender(source: SignedSource | 'generic') {
+  const { id, token } = await addToken(paused.database, source);
+  return {
+    id,
+    orderBy: (order_by: string) => changeSender(paused.database, id, { order_by }),
+    send(body: unknown, headers: Headers = {}, to = paused.base) {
+      const text = typeof body === 'string' ? body : JSON.stringify(body);
+      const signature = source === 'generic' ? {} : signedBy(source, text);
+      return ask('POST', to, { bearer: token, body: text, headers: { ...headers, ...signature } });
+    },
+    /** @returns the key of an event, as the text that was hashed; null without an order */
+    async keyOf(event: string, candidates: readonly string[]) {
+      const [row] = await paused.sql`select order_key from webhook.work where event_id = ${event}`;
+      assert.ok(row, 'the event waits');
+      const isKey = (text: string) =>
+        sha256(`${id} ${text}`).toString('base64url') === row.order_key;
+      return row.order_key === null ? null : (candidates.find(isKey) ?? assert.fail('another key'));
+    },
+  };
+}
+
+test('the value of a member or a header is the key: a text, or a number', async () => {
+  const { orderBy, send, keyOf } = await orderedSender('generic');
+  const long = 'x'.repeat(20_000);
+  const cases: ReadonlyArray<readonly [string, object, Headers, string | null]> = [
+    ['/data/customer', { customer: 'c-1' }, {}, 'c-1'],
+    ['/data/customer', { customer: 42 }, {}, '42'],
+    ['/data/customer', { customer: 1.5 }, {}, '1.5'],
+    ['/data/customer', { customer: '' }, {}, ''],
+    ['/data/customer', { customer: long }, {}, long],
+    ['/data/customer', { customer: null }, {}, null],
+    ['/data/customer', { customer: { id: 1 } }, {}, null],
+    ['/data/customer', {}, {}, null],
+    ['/data/a~1b/0', { 'a/b': ['first'] }, {}, 'first'],
+    ['x-tenant', { customer: 'c-1' }, { 'X-Tenant': 't' }, 't'],
+    ['x-tenant', { customer: 'c-1' }, {}, null],
+    ['default', {}, {}, 'p'],
+    ['none', {}, {}, null],
+  ];
+  for (const [order_by, data, headers, expected] of cases) {
+    await orderBy(order_by);
+    for (const to of [paused.base, ordering]) {
+      const body = { event: 'e', data: { page_id: 'p', ...data } };
+      const { json } = await send(body, headers, to);
+      const key = await keyOf(json.id, ['c-1', '42', '1.5', '', long, 'first', 't', 'p']);
+      assert.equal(key, expected, `${order_by} ${JSON.stringify(data).slice(0, 50)}`);
+    }
+  }
+});
+
+test('without an order of its own, a token has that of the process', async () => {
+  const { send, keyOf } = await orderedSender('generic');
+  const body = { event: 'e', data: { page_id: 'p' } };
+  assert.equal(await keyOf((await send(body)).json.id, []), null);
+  assert.equal(await keyOf((await send(body, {}, ordering)).json.id, ['p']), 'p');
+});
+
+test('a key that is given twice, or cannot be stored, is refused with its place', async () => {
+  const { orderBy, send } = await orderedSender('stripe');
+  await orderBy('/data/customer');
+  for (const data of ['{"customer":"a","customer":"b"}', '{"customer":"\\ud800"}']) {
+    const { status, json } = await send(`{"id":"e","type":"t","data":${data}}`);
+    assert.deepEqual([status, json.error.fields[0].path], [400, '/data/customer']);
+  }
+});
+
+/** What a sample of each source is about. Other samples of these sources have nothing there. */
+const SUBJECTS: Partial<Record<SignedSource, object>> = {
+  github: { repository: { id: 7 } },
+  gitlab: { project: { id: 7 } },
+  gitea: { repository: { id: 7 } },
+  bitbucket: { repository: { uuid: '7' } },
+  stripe: { data: { object: { id: '7' } } },
+  paddle: { data: { id: '7' } },
+  shopify: { id: 7 },
+  slack: { event: { type: 'message', channel: '7' } },
+  linear: { data: { id: '7' } },
+  sentry: { data: { issue: { id: '7' } } },
+  zendesk: { detail: { id: '7' } },
+  notion: { entity: { id: '7' } },
+  asana: { events: [{ action: 'changed', created_at: 'now', resource: { gid: '7' } }] },
+};
+
+for (const name of SIGNED_SOURCES.filter((one) => SUBJECTS[one])) {
+  test(`${name}: by default, events about one thing are in order`, async () => {
+    const { id, orderBy, send, keyOf } = await orderedSender(name);
+    await orderBy('default');
+    const { body, headers } = SAMPLES[name]();
+    const { status, text } = await send({ ...body, ...SUBJECTS[name] }, headers);
+    assert.equal(status, 200, text);
+    const [event] = await paused.sql`select id from webhook.events where token_id = ${id}`;
+    assert.equal(await keyOf(event?.id, ['7']), '7');
+  });
+}
