@@ -1,7 +1,7 @@
 /**
- * Input that is not a request, or that could be read as two. CONNECT asks for a tunnel and TRACE for
- * an echo: no service offers them, and neither must affect other clients. Nor must a connection that
- * cannot be accepted.
+ * Input that is not a request, or that could be read as two. CONNECT asks for a tunnel and TRACE
+ * for an echo: no service offers them, and neither must affect other clients. Nor must a connection
+ * that cannot be accepted.
  */
 import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';

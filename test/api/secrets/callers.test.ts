@@ -1,7 +1,7 @@
 /**
- * Who may store secrets and see receipts: named tokens, people behind a proxy, and anyone. What each
- * role may call: `test/api/contract/callers-others.test.ts`. And a signed-in user's list of links:
- * whose they are, and that only their owner ends them.
+ * Who may store secrets and see receipts: named tokens, people behind a proxy, and anyone. What
+ * each role may call: `test/api/contract/callers-others.test.ts`. And a signed-in user's list of
+ * links: whose they are, and that only their owner ends them.
  */
 import assert from 'node:assert/strict';
 import { createECDH } from 'node:crypto';

@@ -1,7 +1,7 @@
 /**
- * Secrets that require a passphrase in addition to the key, and the limits on wrong ones: per secret
- * and network, and per secret. Passphrases share the hashing limiter with logins: overload is
- * rejected at once, and other requests are served.
+ * Secrets that require a passphrase in addition to the key, and the limits on wrong ones: per
+ * secret and network, and per secret. Passphrases share the hashing limiter with logins: overload
+ * is rejected at once, and other requests are served.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';

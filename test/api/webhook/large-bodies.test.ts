@@ -1,6 +1,6 @@
 /**
- * WEBHOOK_MAX_BODY_BYTES: events of signed sources that are larger than MAX_BODY_BYTES; and hundreds
- * of large events at the same instant: none is refused while the token is looked up.
+ * WEBHOOK_MAX_BODY_BYTES: events of signed sources that are larger than MAX_BODY_BYTES; and
+ * hundreds of large events at the same instant: none is refused while the token is looked up.
  */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';

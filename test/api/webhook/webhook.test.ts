@@ -1,6 +1,6 @@
 /**
- * Generic events: how the token may be sent, what is stored, and delivery ids. And bodies as senders
- * send them: their types, marks, forms, members given twice, and ids.
+ * Generic events: how the token may be sent, what is stored, and delivery ids. And bodies as
+ * senders send them: their types, marks, forms, members given twice, and ids.
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';

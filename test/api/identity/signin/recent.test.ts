@@ -82,34 +82,22 @@ test('a login with a code is a complete proof, and one before the factor is not'
   assert.equal((await call(token, 'POST', '/api/key/', {})).status, 201);
 });
 
-/** Forms of the pages, and the status of each when it is done. */
-const FORMS: Readonly<Record<string, readonly [number, Readonly<Record<string, string>>?]>> = {
-  '/account/users': [200, { role: 'administrator', first: 'link' }],
-  '/account/users/TARGET/promote': [303],
-  '/account/users/TARGET/password': [200],
-  '/account/users/TARGET/link': [200],
-  '/account/users/TARGET/secure': [200],
-  '/account/users/TARGET/remove_factors': [303],
-  '/account/keys': [200, { name: 'x', days: '30' }],
-  '/account/program-keys': [200, { name: 'x', days: '30', verify: 'on' }],
-};
-for (const [path, [done, fields]] of Object.entries(FORMS)) {
-  test(`the form ${path} needs a recent and complete sign-in`, async () => {
-    for (const [index, [what, happen]] of Object.entries(SESSIONS).entries()) {
-      const { id, host } = await addSignedIn({ super_admin: true });
-      const sent = path.replace('TARGET', (await add()).id);
-      await happen(id);
-      const count = () => sql`select count(*) from identity.audit`;
-      const before = await count();
-      const page = await post(sent, host, { ...newUser(), ...fields });
-      assert.equal(page.status, [done, 303, 303, 403][index], `${what}: ${page.text}`);
-      if (index === 0) continue;
-      assert.deepEqual(await count(), before, `${what} changes nothing`);
-      const shown = sent.replace(/\/[a-z_]+$/, (end) => (/keys|users/.test(end) ? end : ''));
-      if (page.status === 303) assert.equal(page.headers.get('location'), signInFor(shown), what);
-    }
-  });
-}
+/** Of the other forms: `test/api/contract/callers-pages.test.ts`. */
+test('the form that makes an administrator needs a recent and complete sign-in', async () => {
+  for (const [index, [what, happen]] of Object.entries(SESSIONS).entries()) {
+    const { id, host } = await addSignedIn({ super_admin: true });
+    await happen(id);
+    const count = () => sql`select count(*) from identity.audit`;
+    const before = await count();
+    const fields = { ...newUser(), role: 'administrator', first: 'link' };
+    const page = await post('/account/users', host, fields);
+    assert.equal(page.status, [200, 303, 303, 403][index], `${what}: ${page.text}`);
+    if (index === 0) continue;
+    assert.deepEqual(await count(), before, `${what} changes nothing`);
+    const location = page.status === 303 ? signInFor('/account/users') : null;
+    assert.equal(page.headers.get('location'), location, what);
+  }
+});
 
 test('by the password alone, the form does not change the password of a user who has a factor', async () => {
   const { id, username, host } = await addSignedIn();

@@ -1,7 +1,7 @@
 /**
- * Users are made, changed and deleted: what is stored, what is refused, and what ends with it. There
- * is always an enabled super administrator who can log in: not the last one, nor two at the same
- * time, can end that.
+ * Users are made, changed and deleted: what is stored, what is refused, and what ends with it.
+ * There is always an enabled super administrator who can log in: not the last one, nor two at the
+ * same time, can end that.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
