@@ -135,27 +135,20 @@ const HTTP = 'src/platform/http/planted.ts';
 const DB = 'src/platform/db/planted.ts';
 const HOOKS = 'src/webhook/planted.ts';
 const SERVE = 'src/serve.ts';
-holds('imports point downward', upwardImports, HTTP, "import { seal } from '../crypto/seal.ts';");
-holds(
-  'type imports point downward',
-  upwardImports,
-  'src/platform/runtime/planted.ts',
-  "import type { Route } from '../http/route.ts';",
-);
-holds(
-  'services do not import each other',
-  upwardImports,
-  HOOKS,
-  "import { may } from '../identity/policy.ts';",
-);
-holds(
-  'a service does not import the process',
-  upwardImports,
-  HOOKS,
-  "import { readShared } from '../platform/process/settings.ts';",
-);
-holds('only db imports postgres', upwardImports, HOOKS, "import postgres from 'postgres';");
-holds('there is no other package', upwardImports, DB, "import left from 'left-pad';");
+/** Also of types; of another service, of the process, and of packages. */
+const UPWARD: ReadonlyArray<readonly [file: string, planted: string]> = [
+  [HTTP, "import { seal } from '../crypto/seal.ts';"],
+  ['src/platform/runtime/planted.ts', "import type { Route } from '../http/route.ts';"],
+  [HOOKS, "import { may } from '../identity/policy.ts';"],
+  [HOOKS, "import { readShared } from '../platform/process/settings.ts';"],
+  [HOOKS, "import postgres from 'postgres';"],
+  [DB, "import left from 'left-pad';"],
+];
+test('imports point downward, only db imports postgres, and there is no other package', () => {
+  assert.deepEqual(upwardImports(source), []);
+  for (const [file, planted] of UPWARD)
+    assert.equal(upwardImports(new Map([[file, planted]])).length, 1, planted);
+});
 holds('imports have no cycles', cycles, HTTP, "import './planted.ts';");
 holds('the platform names no service', namesOfServices, HTTP, "const name = 'webhook';");
 holds(
