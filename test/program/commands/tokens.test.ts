@@ -28,6 +28,9 @@ const directory = makeDirectory({ after }, 'tokens');
 const settings = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on' };
 const { sql, databaseUrl, database, webhook, base, stdout, stderr } = await launchWebhook(settings);
 await addOperator(sql);
+const target = await startRecorder({ after });
+target.answer(reply(200, {}));
+
 /** For `token test`. */
 const senders = {
   standard: await addToken(database, 'standard'),
@@ -240,9 +243,6 @@ test('the source, header, prefix or time that the request has instead is named',
     if (headers === bitbucket) assert.match(stderr, /lacks the header x-hub-signature-256\./);
   }
 });
-
-const target = await startRecorder({ after });
-target.answer(reply(200, {}));
 
 async function sendEvent(bearer: string, event: string): Promise<string> {
   const body = { event, data: { page_id: event } };
