@@ -11,7 +11,7 @@ import { readForeignHash } from '../../../../src/identity/imported-hashes.ts';
 import { COMMAND_LINE } from '../../../../src/identity/store/audit.ts';
 import { findImportedHash } from '../../../../src/identity/store/hashes.ts';
 import { setPassword } from '../../../../src/identity/users.ts';
-import { type Person } from '../../../support/api-users.ts';
+import type { Person } from '../../../support/api-users.ts';
 import { ADMIN_PASSWORD, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { meanwhile } from '../../../support/meanwhile.ts';
 import { PORTAL, startPortal } from '../../../support/portal.ts';
@@ -39,8 +39,8 @@ const generate = ({ id }: User) =>
 const passTime = ({ id }: User, seconds: number) =>
   sql`update identity.users set password_set_at = password_set_at - make_interval(secs =>
     ${seconds}) where id = ${id}`;
-const change = (token: string) =>
-  call(token, 'POST', '/api/auth/password', { current_password: GENERATED, new_password: OWN });
+const change = (bearer: string, current_password: string, new_password: string, url = identity) =>
+  ask('POST', `${url}/api/auth/password`, { bearer, body: { current_password, new_password } });
 async function assertLasts(user: User, password: string) {
   await passTime(user, 100 * DAY);
   assert.deepEqual(Object.keys((await login(user.username, password)).json.data), ['session']);
@@ -56,7 +56,7 @@ test('login with a generated password says until when it is valid, a newly gener
     const left = (Date.parse(rest.password_expires_at) - Date.now()) / 1_000;
     assert.ok(left > DAY - 600 && left < DAY + 600, `${left} s`);
     if (round === 1) return;
-    assertSuccess(await change(session));
+    assertSuccess(await change(session, GENERATED, OWN));
     await assertLasts(user, OWN);
   }
 });
@@ -79,7 +79,7 @@ test('after 24 hours a generated password is like a wrong one, for a login and f
   const wrong = await login(user.username, 'not the password');
   assertError(expired, 401, 'invalid_credentials');
   assert.deepEqual(expired.json.error, wrong.json.error);
-  assertError(await change(session), 401, 'invalid_credentials');
+  assertError(await change(session, GENERATED, OWN), 401, 'invalid_credentials');
   const { json } = await call(admin.token, 'GET', `/api/audit/?user=${user.id}&event=login.failed`);
   assert.deepEqual(
     json.data.map(({ detail }: { detail: string }) => detail),
@@ -172,12 +172,6 @@ test('each failure costs one hash of ours and one imported, whoever has which', 
 
 const NEW = 'another passphrase';
 
-const changeOwn = (
-  bearer: string,
-  current_password: string,
-  new_password: string,
-  url = identity,
-) => ask('POST', `${url}/api/auth/password`, { bearer, body: { current_password, new_password } });
 const rowOf = async ({ id }: { id: string }) =>
   (await sql`select password_hash, deleted_at from identity.users where id = ${id}`)[0];
 
@@ -193,7 +187,7 @@ test('only the new password works, and only the session of the reply is open', a
     where id = ${(await sessionOf(identity, expired)).id}`;
   await call(null, 'POST', '/api/auth/logout', { session: out });
 
-  const answer = await changeOwn(user.token, PASSWORD, NEW);
+  const answer = await change(user.token, PASSWORD, NEW);
   assertSuccess(answer);
   const { session: token, ...rest } = answer.json.data;
   assert.deepEqual(rest, { message: 'Password changed. 3 sessions ended.', status: 'CHANGED' });
@@ -210,8 +204,8 @@ test('after a wrong current password, or for the same one again, nothing changes
   const user = await enter();
   const before = await rowOf(user);
   for (const wrong of ['', PASSWORD.toUpperCase(), String(before?.password_hash)])
-    assertError(await changeOwn(user.token, wrong, NEW), 401, 'invalid_credentials');
-  const same = await changeOwn(user.token, PASSWORD, PASSWORD);
+    assertError(await change(user.token, wrong, NEW), 401, 'invalid_credentials');
+  const same = await change(user.token, PASSWORD, PASSWORD);
   assertError(same, 400, 'invalid_body', ['/new_password']);
   assert.deepEqual(await rowOf(user), before);
   assert.equal(await isOpen(identity, user.token), true);
@@ -225,7 +219,7 @@ test('of two changes at once one wins, and its password and session are the vali
   const answers = await meanwhile(
     sql,
     (held) => held`select from identity.users where id = ${user.id} for update`,
-    () => passwords.map((one, index) => changeOwn(user.token, PASSWORD, one, urls[index])),
+    () => passwords.map((one, index) => change(user.token, PASSWORD, one, urls[index])),
   );
   assert.deepEqual(answers.map(({ status }) => status).sort(), [200, 401]);
   const winner = answers.findIndex(({ status }) => status === 200);
