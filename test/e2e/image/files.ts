@@ -7,11 +7,18 @@ import {
   mkdirSync,
   readdirSync,
   realpathSync,
+  statSync,
   symlinkSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { SetupError } from '../../../scripts/setup-error.ts';
 import { findProgram } from '../programs.ts';
+
+/** Whether it is a program or a library: ldd takes long for the thousands of other files. */
+function loadsLibraries(path: string): boolean {
+  const found = statSync(path, { throwIfNoEntry: false });
+  return found?.isFile() === true && (path.endsWith('.so') || (found.mode & 0o111) !== 0);
+}
 
 /** @param directory becomes the root directory of the image */
 export function createImageFiles(directory: string) {
@@ -47,7 +54,8 @@ export function createImageFiles(directory: string) {
     placeDirectory(path: string): void {
       cpSync(path, at(path), { recursive: true, verbatimSymlinks: true });
       const names = readdirSync(path, { recursive: true, encoding: 'utf8' });
-      placeLibraries(names.map((name) => join(path, name)));
+      const paths = names.map((name) => join(path, name)).filter(loadsLibraries);
+      if (paths.length > 0) placeLibraries(paths);
     },
     placeShell(): void {
       placeProgram('bash');
