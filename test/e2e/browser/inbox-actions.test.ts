@@ -34,6 +34,10 @@ const countDone = async (ids: readonly string[]) =>
     await sql`
       select from webhook.outcomes where event_id in ${sql(ids)} and status = 'done'`
   ).length;
+const putFailed = (event: string, count: number) =>
+  Promise.all(
+    Array.from({ length: count }, () => put({ event, status: 'dead', attempts: 3, age: 8 })),
+  );
 
 /** Puts the dead event back to how it was. */
 async function reset(): Promise<void> {
@@ -57,20 +61,43 @@ test('a failed event is found and redelivered in the list, or on its own page', 
   await untilSql(async () => (await countDone([dead])) === 1, 'a redelivery');
   await reset();
   await show(dead);
-  await browser.setOffline(true);
-  await browser.click('again');
-  await untilText('action-problem', /The service did not answer\. Check the connection/);
-  await checkPage(browser, 'inbox-offline');
-  await browser.setOffline(false);
   await browser.click('again');
   await untilText('one-badge', /^done$/);
   await untilText('attempts', /Redelivery 1[\s\S]*delivered[\s\S]*First delivery/);
   await reset();
 });
 
+test('without a connection, each action says so at its place, and is repeated by hand', async () => {
+  const offline = /The service did not answer\. Check the connection/;
+  await listRows('?status=dead', 1);
+  await browser.setOffline(true);
+  await untilText('list-problem', offline);
+  await checkPage(browser, 'inbox-offline');
+  await browser.clickOn('#rows button');
+  await browser.until(`${offline}.test(document.querySelector('#rows .error').innerText)`);
+  await browser.click('pause');
+  await untilText('pause-problem', offline);
+  await browser.click('again-all');
+  await untilText('bulk-text', offline);
+  await browser.setOffline(false);
+  // What is read again by itself takes back its own message only.
+  await browser.until('document.getElementById("list-problem").hidden');
+  assert.match(await browser.text('pause-problem'), offline);
+  assert.match(await browser.text('bulk-text'), offline);
+  await show(dead);
+  await browser.setOffline(true);
+  await browser.click('again');
+  await untilText('action-problem', offline);
+  await untilText('one-problem', offline);
+  await browser.setOffline(false);
+  await browser.until('document.getElementById("one-problem").hidden');
+  assert.match(await browser.text('action-problem'), offline);
+  assert.equal((await sql`select from webhook.pause`).length, 0);
+  assert.equal(await countDone([dead]), 0);
+});
+
 test('selected events, or all that match, are redelivered after a confirmation of their number', async () => {
-  const failed = { event: 'bulk', status: 'dead', attempts: 3, age: 8 } as const;
-  const ids = await Promise.all([1, 2, 3].map(() => put(failed)));
+  const ids = await putFailed('bulk', 3);
   await listRows('?event=bulk', 3);
   await browser.clickOn('#rows input');
   await browser.click('again-selected');
@@ -105,6 +132,29 @@ test('selected events, or all that match, are redelivered after a confirmation o
   await untilSql(async () => (await countDone(ids)) === 3, 'all are delivered');
   await browser.until(`${ROWS}.every((row) => row.innerText.includes('done'))`);
   await sql`delete from webhook.events where event = 'bulk'`;
+});
+
+test('a count that ends late leaves the question in place, and two clicks send once', async () => {
+  await putFailed('late', 2);
+  await listRows('?event=late', 2);
+  await browser.holdFetch(`address.endsWith('/events/redeliver')`);
+  await browser.click('again-all');
+  await browser.until('held.length === 1');
+  await browser.clickOn('#rows input');
+  await browser.click('again-selected');
+  await browser.run('held[0]()');
+  await browser.until('answers === 1');
+  await untilText('bulk-text', /^Redeliver 1 event\?/);
+  await browser.run(`
+    const yes = document.getElementById('bulk-yes');
+    yes.click();
+    yes.click();`);
+  assert.equal(await browser.isEnabled('bulk-yes'), false);
+  assert.equal(await browser.run('return held.length'), 2);
+  await browser.run('held[1]()');
+  await untilText('bulk-text', /^1 event will be delivered again\.$/);
+  await inbox.untilNoAttempt();
+  await sql`delete from webhook.events where event = 'late'`;
 });
 
 test('the keyboard alone operates the page', async () => {
@@ -156,7 +206,11 @@ test('a sender is made, its address is shown once, and it sends', async () => {
   assert.equal(await browser.focused(), 'create-name');
   await browser.press(Enter);
   await untilText('create-name-error', /must not be empty/);
+  await choose('create-source', 'stripe');
   await browser.fill('create-name', 'payments');
+  await browser.press(Enter);
+  await untilText('create-secret-error', /is needed for source stripe/);
+  assert.equal(await browser.value('create-name'), 'payments', 'what was typed is kept');
   await choose('create-source', 'custom');
   assert.equal(await browser.isVisible('create-custom'), true);
   await choose('create-source', 'generic');
@@ -179,6 +233,11 @@ test('a sender is made, its address is shown once, and it sends', async () => {
 test('a target is filled in, changed, tested and removed, and keeps what is not changed', async () => {
   await openSender(github.id);
   await browser.fill('target-events', 'push, tag*');
+  await browser.fill('target-timeout', 'soon');
+  await browser.fill('target-url', 'http://user@example.org/');
+  await browser.press(Enter);
+  await untilText('target-url-error', /without a user name/);
+  await untilText('target-timeout-error', /whole number|integer/);
   await browser.fill('target-timeout', '7');
   await browser.fill('target-url', `${target.url}/hook`);
   await choose('target-signing', 'set');
@@ -207,6 +266,10 @@ test('a refused request is shown with its header and address, and a token is rep
   );
   await openSender(github.id);
   await untilText('sender-facts', /127\.0\.0\.1: The request lacks the header x-hub-signature-256/);
+  await browser.setOffline(true);
+  await browser.clickOn('#rotate-form button');
+  await untilText('rotate-problem', /did not answer/);
+  await browser.setOffline(false);
   await browser.clickOn('#rotate-form button');
   await browser.untilVisible('made');
   assert.equal(await browser.focused(), 'made-text');

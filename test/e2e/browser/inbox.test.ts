@@ -1,8 +1,10 @@
 /** The inbox page in a real browser: what an operator sees, of which events. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { checkPage } from './accessibility.ts';
 import { BODY, openInboxPage, ROWS, TARGET } from './inbox-page.ts';
 
@@ -32,11 +34,28 @@ const textOf = (selector: string) =>
 const removeEvents = (...events: string[]) =>
   sql`delete from webhook.events where event in ${sql(events)}`;
 
-test('the token of a sender is reported at its field, and a revoked one leads back there', async () => {
-  await list('', WEBHOOK_TOKEN);
-  await browser.untilText('token-error', /^This is the token of a sender\./);
-  assert.deepEqual([await browser.focused(), await browser.isVisible('list')], ['token', false]);
+test('a token that is missing, wrong or of a sender is reported at its field', async () => {
+  await browser.load(`${url}/inbox`);
+  assert.equal(await browser.run('return document.forms.signin.checkValidity()'), false);
+  for (const [token, message] of [
+    ['wrong', /^This operator token is not valid:/],
+    [WEBHOOK_TOKEN, /^This is the token of a sender\./],
+  ] as const) {
+    await list('', token);
+    await browser.untilText('token-error', message);
+    assert.deepEqual([await browser.focused(), await browser.isVisible('list')], ['token', false]);
+  }
   await checkPage(browser, 'inbox-signin');
+  await browser.setOffline(true);
+  await browser.fill('token', OPERATOR_TOKEN);
+  await browser.click('open');
+  await browser.untilText('token-error', /did not answer/);
+  await browser.setOffline(false);
+  await browser.click('open');
+  await untilRows(50);
+});
+
+test('a token that is revoked while the page is open leads back to the sign-in', async () => {
   await listRows(RECENT, 3);
   await sql`update webhook.tokens set revoked_at = now() where role = 'operator'`;
   await browser.untilVisible('signin');
@@ -74,7 +93,7 @@ const FILTERS = [
   ['by-age', '15m', RECENT, 3],
   ['by-event', 'no such name', '?event=no+such+name', 0],
 ] as const;
-test('a filter applies at once, is in the address, survives a reload, and Back leads to it', async () => {
+test('a filter applies at once, is in the address, and survives a reload', async () => {
   await listRows('', 50);
   for (const [id, value, search, count] of FILTERS) {
     await browser.run(
@@ -92,20 +111,37 @@ test('a filter applies at once, is in the address, survives a reload, and Back l
     await untilRows(50);
     assert.deepEqual([await query(), await browser.focused()], ['', 'by-text']);
   }
+});
+
+test('the view and an event have addresses; Back leads through them', async () => {
   await listRows('?status=dead', 1);
   await browser.clickOn('#rows a');
   await browser.untilVisible('one');
-  assert.deepEqual(
-    [await query(), await browser.focused()],
-    [`?status=dead&id=${dead}`, 'one-heading'],
-  );
+  assert.equal(await query(), `?status=dead&id=${dead}`);
+  assert.equal(await browser.focused(), 'one-heading');
   await browser.back();
   await browser.untilVisible('list');
   await untilRows(1);
-  assert.equal(await query(), '?status=dead');
+  assert.equal(await browser.address(), `${url}/inbox?status=dead`);
 });
 
-test('an event shows its body, headers and attempts, and a shell sends the same bytes', async () => {
+test('a link to an event that was cut, is unknown or was removed says so', async () => {
+  const cut = /^The address of this event is incomplete or wrong\./;
+  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
+  for (const [id, problem] of [
+    [dead.slice(0, -1), cut],
+    [randomUUID(), unknown],
+  ] as const) {
+    await list(`?id=${id}`);
+    await browser.untilText('one-problem', problem);
+    assert.equal(await browser.isVisible('found'), false);
+  }
+  await show(await put({ event: 'gone soon', age: 15 }));
+  await removeEvents('gone soon');
+  await browser.untilText('one-problem', unknown);
+});
+
+test('an event shows its body, headers, and each attempt with its answer', async () => {
   await show(dead);
   const json = await browser.text('json');
   const members = ['"page_id": "<b>not markup</b> 名前"', '12345678901234567890', '1.50', 'null'];
@@ -123,6 +159,14 @@ test('an event shows its body, headers and attempts, and a shell sends the same 
   await checkPage(browser, 'inbox-event');
   await browser.run('document.getElementById("form-raw").click()');
   assert.equal(await textOf('#raw'), BODY);
+  // What is no JSON is shown as it is.
+  await show(hostile);
+  await browser.untilText('one-heading', /^<img src=x onerror=alert\(1\)>$/);
+  assert.equal(await browser.text('raw'), 'a=x&b=y');
+});
+
+test('the body can be copied as curl, and a shell sends the same bytes', async () => {
+  await show(dead);
   await browser.click('copy-curl');
   await browser.untilText('copy-curl', /^Copied$/);
   const command = await browser.clipboard();
@@ -130,16 +174,15 @@ test('an event shows its body, headers and attempts, and a shell sends the same 
   // A stand-in for curl that prints its last argument.
   const script = `curl() { for last; do :; done; printf %s "$last"; }\n${command}`;
   assert.equal(execFileSync('sh', ['-c', script], { encoding: 'utf8' }), BODY);
-  // What is no JSON is shown as it is.
-  await show(hostile);
-  await browser.untilText('one-heading', /^<img src=x onerror=alert\(1\)>$/);
-  assert.equal(await browser.text('raw'), 'a=x&b=y');
-  await show(await put({ event: 'gone soon', age: 15 }));
-  await removeEvents('gone soon');
-  await browser.untilText(
-    'one-problem',
-    /^There is no event with this id, or it is no longer kept\.$/,
-  );
+  await browser.click('copy-link');
+  await browser.untilText('copy-link', /^Copied$/);
+  assert.equal(await browser.clipboard(), `${url}/inbox?id=${dead}`);
+
+  await browser.run('navigator.clipboard.writeText = async () => { throw new Error("denied"); }');
+  await browser.click('copy-body');
+  await browser.untilVisible('by-hand-text');
+  assert.equal(await browser.value('by-hand-text'), BODY);
+  await checkPage(browser, 'inbox-copy-by-hand');
 });
 
 test('what delivery waits for is said: the next attempt, a pause, a target that fails', async () => {
@@ -157,10 +200,9 @@ test('what delivery waits for is said: the next attempt, a pause, a target that 
   await sql`delete from webhook.failing_targets`;
 });
 
-test('rows change in place, and new ones appear once: at the top, or behind a button further down', async () => {
+test('rows change in place, new ones appear once, and the focus stays', async () => {
   const id = await put({ event: 'changes', status: 'waiting', attempts: 1, age: 5 });
-  await listRows('', 50);
-  const focusedText = () => browser.run('return document.activeElement.innerText');
+  await listRows(RECENT, 4);
   await browser.run(
     `${ROWS}.find((row) => row.innerText.includes('changes')).querySelector('a').focus()`,
   );
@@ -169,6 +211,8 @@ test('rows change in place, and new ones appear once: at the top, or behind a bu
     insert into webhook.outcomes (event_id, status, attempts)
     select event_id, 'dead', 2 from removed`;
   await browser.until(`${ROWS}.some((row) => /changes\\s+dead\\s+2 attempts/.test(row.innerText))`);
+  const focusedText = () => browser.run('return document.activeElement.innerText');
+  assert.equal(await focusedText(), 'changes');
   const names = ['live one', 'a line\u2028separator', 'live two'];
   for (const name of names) await send(name);
   await untilListed('live two');
@@ -176,16 +220,20 @@ test('rows change in place, and new ones appear once: at the top, or behind a bu
   const at = (name: string) => rows.flatMap((row, index) => (row.includes(name) ? [index] : []));
   assert.deepEqual(['live two', 'separator', 'live one'].map(at), [[0], [1], [2]]);
   assert.equal(await focusedText(), 'changes');
+  await removeEvents('changes', ...names);
+});
 
+test('a reader further down is not disturbed: new events wait behind a button', async () => {
+  await listRows('', 50);
   await browser.run('scrollTo(0, document.body.scrollHeight)');
-  const first = () => browser.run(`return ${ROWS}[0].dataset.id`);
-  const before = await first();
+  const names = async () => (await listed()).map((row) => row.replace(/\S+ \S+ ago|now/, ''));
+  const before = await names();
   await send('new above');
   await browser.untilVisible('newer');
-  assert.equal(await first(), before);
+  assert.deepEqual(await names(), before);
   await browser.click('newer');
   await untilListed('new above');
-  await removeEvents('changes', 'new above', ...names);
+  await removeEvents('new above');
 });
 
 test('of 300 events between two refreshes each is shown, none stays stale, and the page does not grow', async () => {

@@ -109,7 +109,8 @@ const COLOR_SCHEME =
 const OFFLINE = 'gBrowser.selectedBrowser.browsingContext.top.forceOffline = arguments[0]';
 const PREFERENCE = `
   const [name, value] = arguments;
-  Services.prefs.setStringPref(name, value);`;
+  if (typeof value === 'boolean') Services.prefs.setBoolPref(name, value);
+  else Services.prefs.setStringPref(name, value);`;
 
 /** What scripts of Firefox itself do, in its own process. */
 function devicesOf(send: Send): Devices {
@@ -144,6 +145,7 @@ function devicesOf(send: Send): Devices {
     cookies: (url) => inBrowser(COOKIES, url),
     deleteCookies: () => inBrowser('Services.cookies.removeAll()'),
     setOffline: (offline) => inBrowser(OFFLINE, offline),
+    allowScripts: (allowed) => inBrowser(PREFERENCE, 'javascript.enabled', allowed),
     async setViewport(width, height) {
       await inBrowser(VIEWPORT, width, height);
       await untilPage(`innerWidth === ${width} && innerHeight === ${height}`);

@@ -22,6 +22,7 @@ import { createFolder } from './steps.ts';
 import { KEYS } from './webdriver.ts';
 
 const service = await startService();
+const restricted = await startService({ SECRET_TTL_MAX: '120', SECRET_READS_MAX: '1' });
 const open = await startService({
   SHARE_ANYONE: 'on',
   SITE_NAME: 'Example & Sons',
@@ -30,10 +31,12 @@ const open = await startService({
 const browser = await startBrowser();
 await browser.open(open.url);
 await browser.grantPermission('clipboard-read');
-checkAfterEach(browser, service, open);
+checkAfterEach(browser, service, restricted, open);
 const files = createFolder();
 
 const valuesOf = (...ids: string[]) => Promise.all(ids.map((id) => browser.value(id)));
+const untilLimits = () =>
+  browser.until('/At most about 1 MiB/.test(document.getElementById("file-hint").textContent)');
 const stored = () => service.requests('POST /api/store/encrypt');
 
 test('a first-time user makes a link, copies it, and its receiver sees who runs the site', async () => {
@@ -129,6 +132,25 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
   assert.deepEqual((await browser.saveFile())[1], bytes);
 });
 
+test('a file of 1 MiB is shared by drag and drop', async () => {
+  await openForm(browser, `${service.url}/`);
+  await untilLimits();
+  const drop = (...sizes: readonly number[]) =>
+    browser.run(`
+      const data = new DataTransfer();
+      for (const size of ${JSON.stringify(sizes)})
+        data.items.add(new File([new Uint8Array(size).fill(7)], 'dropped.bin'));
+      const options = { dataTransfer: data, bubbles: true, cancelable: true };
+      return [new DragEvent('dragover', options), new DragEvent('drop', options)]
+        .map((event) => document.getElementById('secret').dispatchEvent(event));`);
+  assert.deepEqual(await drop(1, 1), [false, false], 'the browser does not open it');
+  await browser.untilProblem(/^Drop one file only\.$/);
+  await drop(1_048_576);
+  assert.equal(await browser.isVisible('file'), true);
+  await reveal(browser, await submitForm(browser));
+  assert.equal(await browser.text('file-name'), 'dropped.bin');
+});
+
 test('a mistake is said at its field, nothing is sent, and nothing typed is lost', async () => {
   const large = join(files, 'large.bin');
   writeFileSync(large, Buffer.alloc(1_300_000));
@@ -140,15 +162,9 @@ test('a mistake is said at its field, nothing is sent, and nothing typed is lost
   await browser.fill('passphrase', 'is not lost');
   await browser.click('submit');
   await browser.untilFieldProblem('token', /^Enter your access token\.$/);
-  await browser.fill('token', 'wrong');
-  await browser.press(KEYS.Tab);
-  await browser.untilFieldProblem('token', /^This access token is not valid\./);
-  assert.equal(await browser.focused(), 'kind-text', 'the user may be typing');
   await browser.fill('token', AUTH_TOKEN);
   await browser.press(KEYS.Tab);
-  await browser.until(
-    '/At most about 1 MiB/.test(document.getElementById("file-hint").textContent)',
-  );
+  await untilLimits();
   const TOO_LARGE = /^1\.2 MiB is too much: the limit is about 1 MiB\.$/;
   const HALF = /^This text holds half of a character/;
   const mistakes = [
@@ -175,6 +191,36 @@ test('a mistake is said at its field, nothing is sent, and nothing typed is lost
   );
 });
 
+test('a wrong access token is said at its field, but takes the focus only when the form is sent', async () => {
+  const invalid = /^This access token is not valid\. Check it, or ask for a valid one\.$/;
+  await openForm(browser, `${service.url}/`, 'wrong');
+  await browser.fill('secret', 'typed before');
+  await browser.untilFieldProblem('token', invalid);
+  assert.equal(await browser.focused(), 'secret', 'the user may be typing');
+  await browser.click('submit');
+  await browser.until('document.activeElement.id === "token"');
+  await browser.untilFieldProblem('token', invalid);
+  assert.equal(await browser.value('secret'), 'typed before');
+  await browser.fill('token', AUTH_TOKEN);
+  await browser.press(KEYS.Tab);
+  await browser.until('document.getElementById("token-error").hidden');
+});
+
+test('the form offers only what the operator allows', async () => {
+  await openForm(browser, `${restricted.url}/`);
+  await browser.until('document.getElementById("max-reads").max === "1"');
+  const choices = await browser.run(`
+    const all = [...document.getElementById("expires-in").options];
+    return all.filter(({ disabled }) => !disabled).map(({ text }) => text);`);
+  assert.deepEqual(choices, ['120 seconds']);
+  await browser.fill('secret', 'confidential');
+  await browser.fill('max-reads', '2');
+  await browser.click('submit');
+  await browser.untilFieldProblem('max-reads', /^Enter a number from 1 to 1\.$/);
+  await browser.fill('max-reads', '1');
+  await submitForm(browser);
+});
+
 test('generated passwords and passphrases are long, and different each time', async () => {
   await browser.load(`${service.url}/`);
   const seen = new Set<string>();
@@ -187,6 +233,17 @@ test('generated passwords and passphrases are long, and different each time', as
   const [password = '', passphrase = ''] = await valuesOf('secret', 'passphrase');
   assert.match(password, /^[A-Za-z2-9]{24}$/);
   assert.match(passphrase, /^([a-z2-9]{4}-){4}[a-z2-9]{4}$/);
+});
+
+test('without a connection the form keeps what was typed', async () => {
+  await openForm(browser, `${service.url}/`);
+  await browser.fill('secret', 'typed offline');
+  await browser.setOffline(true);
+  await browser.click('submit');
+  await browser.untilProblem(/^The service did not answer\. Check the connection and try again\./);
+  assert.equal(await browser.value('secret'), 'typed offline');
+  await browser.setOffline(false);
+  await submitForm(browser);
 });
 
 test('without HTTPS the pages say what that means, and offer no file', async () => {

@@ -155,27 +155,41 @@ test('what is left after reading, and deleting it at once', async () => {
   await browser.untilEnded(DELETED);
 });
 
-test('the receipt deletes the secret after a question; a wrong one says so', async () => {
+test('the receipt deletes the secret after a question, but not without a connection', async () => {
   const { link, receipt } = await createReceipt();
-  await browser.load(receipt.replace(/#.*/, `#${'A'.repeat(43)}`));
-  await browser.untilTitle('No such receipt');
-  assert.equal(await browser.isVisible('burn'), false);
-  await browser.load(receipt.slice(0, -1));
-  await browser.untilTitle('No such receipt');
-  // The key is added in the address bar.
-  await browser.open(receipt);
-  await browser.untilText('state', /^Not opened yet$/);
+  await browser.load(receipt);
+  await browser.untilVisible('burn');
+  assert.equal(await browser.text('state'), 'Not opened yet');
   await browser.click('delete');
   assert.equal(await browser.focused(), 'cancel');
   await checkPage(browser, 'receipt');
   await browser.click('cancel');
   assert.equal(await browser.focused(), 'delete');
   await browser.click('delete');
+  await browser.setOffline(true);
+  await browser.click('confirm');
+  await browser.untilProblem(/^The service did not answer\./);
+  assert.equal(await browser.isVisible('confirm'), true);
+  await browser.setOffline(false);
   await browser.click('confirm');
   await browser.untilText('state', /^Deleted$/);
-  assert.equal(await browser.isVisible('burn'), false);
+  for (const id of ['burn', 'problem']) assert.equal(await browser.isVisible(id), false);
   await browser.load(link);
   await browser.untilEnded(DELETED);
+});
+
+test('a wrong receipt says so, and one whose key is added in the address bar is shown', async () => {
+  const { receipt } = await createReceipt();
+  const unknown = receipt.replace(/#.*/, `#${'A'.repeat(43)}`);
+  for (const wrong of [receipt.slice(0, -1), unknown, pathOf(receipt)]) {
+    await browser.load(wrong);
+    await browser.untilTitle('No such receipt');
+    assert.equal(await browser.isVisible('burn'), false);
+  }
+  assert.match(await browser.text('about'), /open the link that you kept\.$/);
+  await browser.open(receipt);
+  await browser.untilText('state', /^Not opened yet$/);
+  assert.equal(await browser.text('receipt-heading'), 'Receipt');
 });
 
 test('a passphrase is asked for at once, and a wrong one uses no read and is said at the field', async () => {
@@ -203,6 +217,17 @@ test('a passphrase is asked for at once, and a wrong one uses no read and is sai
   await browser.untilVisible('revealed');
   assert.equal(await browser.value('text'), 'locked away');
   assert.equal(await browser.value('passphrase'), '');
+});
+
+test('too many wrong passphrases are reported with the time to wait', async () => {
+  const { link } = await service.store('locked away', { passphrase: 'said by phone' });
+  await openLink(browser, link);
+  for (let i = 0; i < 6; i += 1) {
+    await browser.fill('passphrase', `wrong ${i}`);
+    await browser.press(KEYS.Enter);
+    await browser.until('document.getElementById("submit").ariaBusy === null');
+  }
+  await browser.untilProblem(/^Too many attempts\. Try again in 1\d minutes\.$/);
 });
 
 const MIXED = 'first\r\nsecond \t\n\n third\r \r\n  ';

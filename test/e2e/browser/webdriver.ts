@@ -196,6 +196,8 @@ function devicesOf(connection: Connection) {
       const conditions = { offline, latency: 0, downloadThroughput, uploadThroughput };
       await devtools('Network.emulateNetworkConditions', conditions);
     },
+    allowScripts: (allowed: boolean) =>
+      devtools('Emulation.setScriptExecutionDisabled', { value: !allowed }),
     /** In CSS pixels, as on a device. */
     async setViewport(width: number, height: number, deviceScaleFactor = 1): Promise<void> {
       // A picture has no scrollbars, so that the page is as wide in it as it was before.

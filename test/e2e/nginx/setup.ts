@@ -186,7 +186,16 @@ export type ReceivedRequest = Readonly<{
 export const pageOf = (title: string) =>
   `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>${title}</title>`;
 
-const IMAGE = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>';
+/** What a program has beside its pages. */
+const FILES: ReadonlyArray<readonly [path: string, type: string, content: string]> = [
+  ['/image', 'image/svg+xml', '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>'],
+  [
+    '/worker.js',
+    'text/javascript',
+    `addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+    addEventListener('fetch', (event) => event.respondWith(fetch(event.request)));`,
+  ],
+];
 
 /**
  * A program with pages, an image, an event stream and a WebSocket, which echoes other requests. It
@@ -202,11 +211,12 @@ export async function startUpstream() {
   };
   const server = createServer({ maxHeaderSize: 64 * 1024 }, async (incoming, response) => {
     const received = note(incoming, await readText(incoming));
+    const file = FILES.find(([path]) => received.path.startsWith(path));
     if (received.path === '/events') {
       response.writeHead(200, { 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
       response.write('data: one\n\n');
-    } else if (received.path.startsWith('/image')) {
-      response.setHeader('Content-Type', 'image/svg+xml').end(IMAGE);
+    } else if (file) {
+      response.setHeader('Content-Type', file[1]).end(file[2]);
     } else if (incoming.headers.accept?.includes('text/html')) {
       response.setHeader('Set-Cookie', 'theme=dark; Path=/; Secure');
       response.setHeader('Content-Type', 'text/html').end(pageOf('Program'));

@@ -40,9 +40,47 @@ function addReturnTests(setup: SigninSetup): void {
     await browser.open(`${LOGIN}/login?${query}#/view/42`);
     await untilProgram(`${APP}/dash?x=1#/view/42`);
   });
+
+  test('password and code lead back to the address, also without JavaScript', async () => {
+    const member = await setup.addMember();
+    const secret = await setup.addApp(member);
+    for (const address of [ADDRESS, `${APP}/a?b=c`]) {
+      await browser.allowScripts(address === ADDRESS);
+      await browser.open(address);
+      await enterPassword(member.username);
+      await setup.untilTitle('Second factor');
+      await browser.fill('code', '000000');
+      await browser.clickOn('form[action="/login/code"] button');
+      await setup.untilTitle('Second factor: try again');
+      await browser.fill('code', await setup.codeOf(secret));
+      await browser.clickOn('form[action="/login/code"] button');
+      assert.equal((await untilProgram(address)).get('x-auth-methods'), 'password, totp');
+      await browser.deleteCookies();
+    }
+  });
 }
 
 function addAddressTests(setup: SigninSetup): void {
+  const { browser, untilProgram } = setup;
+
+  test('a page behind a service worker leads to the sign-in page and back', async () => {
+    const { id, username } = await setup.addMember();
+    await setup.visitAs(username, `${APP}/a`);
+    try {
+      await browser.runAsync('await navigator.serviceWorker.register("/worker.js")');
+      await browser.until('navigator.serviceWorker.controller !== null');
+      await browser.open(`${APP}/b`);
+      const through = await untilProgram(`${APP}/b`);
+      assert.equal(through.get('sec-fetch-dest'), 'empty', 'the worker asks');
+      await setup.sql`update identity.sessions set revoked = true where user_id = ${id}`;
+      await setup.visitAs(username, `${APP}/c?d=e`);
+    } finally {
+      await browser.runAsync(
+        'for (const one of await navigator.serviceWorker.getRegistrations()) await one.unregister()',
+      );
+    }
+  });
+
   test('the sign-in keeps the port and the spelling of the address', async () => {
     for (const [host, path, expected] of [
       ['app.example.org:8443', '/a?b=c', `${APP}:8443/a?b=c`],

@@ -45,11 +45,15 @@ async function confirm(form: string): Promise<void> {
 }
 
 /** Fills in the form that creates a user, with a first password or a link. */
-async function fillNewUser(username: string, by: 'password' | 'link'): Promise<void> {
+async function fillNewUser(
+  username: string,
+  email = `${username}@example.org`,
+  by: 'password' | 'link' = 'password',
+): Promise<void> {
   await openAs(administrator, 'users');
   await openSummary(CREATE);
   await browser.fill('username', username);
-  await browser.fill('email', `${username}@example.org`);
+  await browser.fill('email', email);
   if (by === 'link') return;
   await browser.run('document.getElementById("by").value = "password"');
   await browser.fill('password', FIRST_PASSWORD);
@@ -113,6 +117,11 @@ const STATES: Readonly<Record<string, () => Promise<unknown>>> = {
     await confirm('form[action="/account/keys/revoke"]');
     await browser.until('/Revoked/.test(document.body.innerText)');
   },
+  async 'users-wrong'() {
+    await fillNewUser('another-one', 'no address');
+    await clickOn(`${CREATE} button[type=submit]`);
+    await untilVisible('email-problem');
+  },
   'link-by-hand': () => browser.open(`${LOGIN}/link`),
   async program() {
     await register();
@@ -150,7 +159,7 @@ test('the keyboard alone signs in with password and code', async () => {
 });
 
 test('an invited person opens the link, chooses a password, and opens the program of a group', async () => {
-  await fillNewUser('invited', 'link');
+  await fillNewUser('invited', 'invited@example.org', 'link');
   await browser.fill('groups', 'staff, editors');
   await clickOn(`${CREATE} button[type=submit]`);
   await untilTitle('The user is invited');
@@ -179,7 +188,7 @@ test('an invited person opens the link, chooses a password, and opens the progra
 });
 
 test('a form whose session has ended is filled in again after the sign-in, secrets aside', async () => {
-  await fillNewUser('typed-before', 'password');
+  await fillNewUser('typed-before', 'typed@example.org');
   await browser.deleteCookies();
   await browser.press(KEYS.Enter);
   await untilTitle('Sign in');
@@ -189,9 +198,28 @@ test('a form whose session has ended is filled in again after the sign-in, secre
   await untilVisible('username');
   assert.deepEqual(
     await Promise.all(['username', 'email', 'by', 'password'].map((id) => browser.value(id))),
-    ['typed-before', 'typed-before@example.org', 'password', ''],
+    ['typed-before', 'typed@example.org', 'password', ''],
   );
   assert.equal(await browser.run('return sessionStorage.length'), 0);
+});
+
+test('of several forms with one address, the one that was sent is shown again', async () => {
+  await openAs(plain, 'keys');
+  await browser.run(`return Promise.all(['one', 'other'].map((name) => fetch('/account/keys', {
+    method: 'POST', body: new URLSearchParams({ name, days: '30' }) })))`);
+  await browser.reload();
+  const IDS = `[...document.querySelectorAll('[name="key_id"]')].map(({ value }) => value)`;
+  const ids: string[] = await browser.run(`return ${IDS}`);
+  assert.ok(ids.length > 1);
+  const id = ids.at(-1);
+  await browser.deleteCookies();
+  await browser.run(`document.querySelector('[value="${id}"]').form.requestSubmit()`);
+  await untilTitle('Sign in');
+  await setup.enterPassword(plain.username);
+  await setup.untilAt(`${LOGIN}/account/keys`);
+  await browser.until('document.activeElement.form !== undefined');
+  const FOCUSED = 'document.activeElement.form.elements.namedItem("key_id").value';
+  assert.deepEqual(await browser.run(`return [${FOCUSED}, ${IDS}]`), [id, ids]);
 });
 
 test('a second click does not send a form again', async () => {

@@ -27,6 +27,8 @@ const OF_DEVICE = {
   hasUserVerification: true,
   isUserVerified: true,
 };
+const STORES_NOTHING = { hasResidentKey: false };
+const WITHOUT_PIN = { hasUserVerification: false, isUserVerified: false };
 
 /** Runs a test with an authenticator of its own, without autofill unless it says so. */
 async function withAuthenticator(
@@ -100,37 +102,50 @@ const untilProblem = (words: string) =>
     `document.querySelector('#passkey [role="alert"]')?.textContent.includes('${words}') === true`,
   );
 
-/** What the other flags and extensions of a device mean: test/unit/identity/factors/webauthn. */
-const PASSKEY_OF_KEY = { protocol: 'ctap2_1', transport: 'usb', extensions: ['largeBlob'] };
-
-test('a security key with a PIN is a passkey, and a second step', () =>
-  withAuthenticator(PASSKEY_OF_KEY, async () => {
-    const member = await addPasskey();
-    await signInAlone();
-    assert.equal(await methodsAt(), 'passkey');
-    await assertSecondStep(member);
-  }));
-
-/** Stores nothing, and has no PIN. */
-const U2F = {
-  protocol: 'ctap1/u2f',
-  transport: 'usb',
-  hasResidentKey: false,
-  hasUserVerification: false,
-  isUserVerified: false,
+/** Signs in alone, and after the password. */
+const PASSKEYS: Readonly<Record<string, Authenticator>> = {
+  'CTAP 2.0 by internal': {},
+  'CTAP 2.1 by usb with largeBlob': {
+    protocol: 'ctap2_1',
+    transport: 'usb',
+    extensions: ['largeBlob'],
+  },
+  'CTAP 2.1, synchronized': {
+    protocol: 'ctap2_1',
+    transport: 'hybrid',
+    defaultBackupEligibility: true,
+    defaultBackupState: true,
+  },
 };
+for (const [name, kind] of Object.entries(PASSKEYS)) {
+  test(`${name} is a passkey, and a second step`, () =>
+    withAuthenticator(kind, async () => {
+      const member = await addPasskey();
+      await signInAlone();
+      assert.equal(await methodsAt(), 'passkey');
+      await assertSecondStep(member);
+    }));
+}
 
-test('a U2F key is only a second step, and the page says why it is no passkey', () =>
-  withAuthenticator(U2F, async () => {
-    const member = await setup.addMember();
-    await openFactors(member);
-    await browser.clickOn(PASSKEY);
-    await untilProblem('No passkey was added.');
-    await addWith(SECURITY_KEY);
-    await signInAlone();
-    await untilProblem('No passkey was used.');
-    await assertSecondStep(member);
-  }));
+/** Only a second step after the password. */
+const SECURITY_KEYS: Readonly<Record<string, Authenticator>> = {
+  'U2F by usb': { ...STORES_NOTHING, ...WITHOUT_PIN, protocol: 'ctap1/u2f', transport: 'usb' },
+  'CTAP 2.0 that stores nothing': { ...STORES_NOTHING, transport: 'usb' },
+  'CTAP 2.1 without a PIN': { ...WITHOUT_PIN, protocol: 'ctap2_1', transport: 'nfc' },
+};
+for (const [name, kind] of Object.entries(SECURITY_KEYS)) {
+  test(`${name} is a second step, and the page says why it is no passkey`, () =>
+    withAuthenticator(kind, async () => {
+      const member = await setup.addMember();
+      await openFactors(member);
+      await browser.clickOn(PASSKEY);
+      await untilProblem('No passkey was added.');
+      await addWith(SECURITY_KEY);
+      await signInAlone();
+      await untilProblem('No passkey was used.');
+      await assertSecondStep(member);
+    }));
+}
 
 test('a passkey signs in by autofill, without the button, and counts as a second factor', () =>
   withAuthenticator(
@@ -204,13 +219,18 @@ const dom = (name: string) => failing(`throw new DOMException('no', '${name}');`
 const answering = (reply: string) => `fetch = async () => { ${reply} };`;
 const FAILURES: ReadonlyArray<readonly [script: string, words: string]> = [
   [dom('NotAllowedError'), 'canceled or timed out'],
+  [dom('InvalidStateError'), 'was added before'],
+  [dom('SecurityError'), 'do not work at the address of this page'],
   [dom('NotSupportedError'), 'does not support the passkeys'],
+  [dom('UnknownError'), 'manager failed (UnknownError)'],
   [failing("throw 'x';"), 'manager failed (unknown)'],
+  [failing('return null;'), 'did not return all of the passkey'],
   [
     failing(`return { id: 'AAAA', response: { clientDataJSON: new ArrayBuffer(0),
       attestationObject: new ArrayBuffer(0) } };`),
     'did not return all of the passkey',
   ],
+  [answering("throw new TypeError('Failed to fetch')"), 'The service did not answer.'],
   [answering("return new Response('<html>', { status: 502 })"), 'The service did not answer.'],
   [
     answering(`return new Response('{ "error": { "message": "Too busy." } }', { status: 503 })`),
@@ -252,3 +272,33 @@ test('a passkey that is chosen from the list after its challenge has ended signs
       return credential;
     };`,
   ));
+
+test('a page that stays open asks for a new challenge before the old one ends', async () => {
+  const script = `
+    window.asked = [];
+    navigator.credentials.get = ({ mediation, signal, publicKey }) => {
+      window.asked.push([mediation, signal, String(new Uint8Array(publicKey.challenge))]);
+      return new Promise((_, reject) => signal.addEventListener('abort', () =>
+        reject(signal.reason)));
+    };
+    window.setInterval = (work, ms) => { if (ms < 300_000) window.minutesLater = work; };
+    PublicKeyCredential.isConditionalMediationAvailable = async () => true;`;
+  await withScript(script, async () => {
+    await browser.open(`${LOGIN}/login`);
+    await browser.until('window.asked.length === 1 && "minutesLater" in window');
+    await browser.run('window.minutesLater()');
+    await browser.until('window.asked.length === 2');
+    const [first, second] = await browser.run(
+      'return window.asked.map(([mode, { aborted }, challenge]) => [mode, aborted, challenge])',
+    );
+    assert.deepEqual(first.slice(0, 2), ['conditional', true]);
+    assert.deepEqual(second.slice(0, 2), ['conditional', false]);
+    assert.notEqual(first[2], second[2]);
+    assert.equal(await browser.run('return document.querySelector(".problem")'), null);
+    // A request by the button is not replaced.
+    await browser.clickOn(PASSKEY);
+    await browser.until('window.asked.length === 3');
+    await browser.run('window.minutesLater()');
+    assert.equal(await browser.run('return window.asked[2][1].aborted'), false);
+  });
+});

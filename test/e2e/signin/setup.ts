@@ -63,6 +63,7 @@ export async function startSignin(
     certificate.pin,
   );
   afterEach(async () => {
+    await browser.allowScripts(true);
     await browser.deleteCookies();
     await browser.open('about:blank');
     await browser.log();
