@@ -157,7 +157,10 @@ test('nothing is stored for an unknown, withdrawn, expired or answered request',
     assert.equal(outcomeOf(await answer(asked, 'second')), outcome);
     assert.deepEqual(await stored(asked), [secrets, ending]);
     assert.equal((await stateOf(asked)).status, status);
-    if (status === 'expired') await withdraw(asked);
+    if (status === 'expired') {
+      assert.equal(await statusOf(asked), status);
+      await withdraw(asked);
+    }
     if (status === 'answered') assert.equal(await readAnswer(asked), 'first');
     else assert.deepEqual(await stored(asked), [0, ending]);
   }
