@@ -1,4 +1,4 @@
-/** Readers and secrets that share statements: each gets its own outcome. */
+/** Statements that readers and secrets share: each gets its own outcome. What a link reads. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
@@ -8,7 +8,7 @@ import { createDatabase } from '../../support/database.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient, storedSecret } from '../../support/secrets.ts';
 import { exchangeAtOnce, headOf } from '../../support/socket.ts';
-import { insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
+import { findLink, insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
 
 const { secrets, sql, databaseUrl } = await launch(['secrets']);
 const { keep } = secretsClient(secrets);
@@ -101,4 +101,13 @@ test('readers that share a statement get the outcome of their own secret', async
     null,
   ]);
   assert.deepEqual(await read(), [null, [two, 2, 2], null, [four, 2, 2], null, null]);
+});
+
+test('the content of a link is read only for a key that fits', async (t) => {
+  const database = openConnections(t, databaseUrl, 'links');
+  const { id } = await keep('a');
+  const { commitment, blob } = await storedSecret(sql, id);
+  const contentFor = async (sent: Buffer) => (await findLink(database, id, [sent]))?.blob;
+  assert.equal(await contentFor(randomBytes(32)), null);
+  assert.deepEqual(await contentFor(commitment), blob);
 });
