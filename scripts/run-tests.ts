@@ -15,7 +15,7 @@ import { findSilentSkip, type TestEvent } from './test-rules.ts';
 const CONCURRENCY = Math.min(Math.ceil(2.5 * availableParallelism()), 10);
 const SLOWEST = 10;
 /** Of a file, and of one that runs alone: it may measure for long. */
-const LIMIT_MS = 300_000;
+const LIMIT_MS = 900_000;
 const LIMIT_ALONE_MS = 1_800_000;
 
 const interruption = new AbortController();

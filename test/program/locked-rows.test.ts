@@ -13,8 +13,13 @@ import { untilLocked } from '../support/connections.ts';
 
 const file = await createDatabase();
 const services = ['identity', 'secrets', 'webhook'] as const;
-const settings = { PASSWORD_HASHES: '8', DATABASE_LOCK_TIMEOUT: '120' };
 // The callers wait as long as a slow machine needs for the others.
+const settings = {
+  PASSWORD_HASHES: '8',
+  DATABASE_LOCK_TIMEOUT: '120',
+  DATABASE_STATEMENT_TIMEOUT: '25',
+  DATABASE_DEAD_AFTER: '30',
+};
 const { url } = await startGatehouse({ after }, services, file.url, settings, 'ready', 120_000);
 const secrets = secretsClient(url.secrets);
 const webhook = (id: string, event = 'tested', headers = {}) =>
