@@ -43,8 +43,10 @@ const SELF_DELETION = { SELF_DELETION: 'on' };
 const PROXIED = { TRUSTED_PROXIES: '127.0.0.1', ...LIMITS };
 
 /** What a row declares, by which the rows of variants are compared. */
-export const declarationOf = ({ method, pattern, path, query, body, security }: Row): string =>
-  JSON.stringify([method, pattern, path.jsonSchema, query.jsonSchema, body, security]);
+export function declarationOf({ method, pattern, path, query, body, security, errors }: Row) {
+  const input = [path.jsonSchema, query.jsonSchema, body];
+  return JSON.stringify([method, pattern, input, security, errors]);
+}
 
 /** The rows that a service with its pages declares otherwise than without them. */
 function ofPages(service: ServiceName): readonly Row[] {
