@@ -1,4 +1,4 @@
-/** Statements that readers and secrets share: each gets its own outcome. What a link reads. */
+/** Statements that several readers or secrets share, and what a link reads. */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
