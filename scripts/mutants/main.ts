@@ -173,9 +173,13 @@ function report(
   const listed = readFileSync(join(root, EQUIVALENT), 'utf8')
     .split('\n')
     .filter((line) => files.some((file) => line.startsWith(`${file} `)));
-  const names = new Set(survivors.map(({ mutant }) => nameOf(mutant)));
-  const unlisted = survivors.filter(({ mutant }) => !listed.includes(nameOf(mutant)));
-  const stale = listed.filter((name) => !names.has(name));
+  /** Each line excuses one of the survivors of that name. */
+  const stale = [...listed];
+  const unlisted = survivors.filter(({ mutant }) => {
+    const at = stale.indexOf(nameOf(mutant));
+    if (at >= 0) stale.splice(at, 1);
+    return at < 0;
+  });
 
   process.stdout.write('\n');
   for (const file of files) {
