@@ -20,14 +20,14 @@ export const storeSettings = (
       is distinct from (excluded.has_target, excluded.events, excluded.max_body_bytes)`,
   );
 
-/** @returns what a role may do with the tables of webhook, such as "select"; undefined if unknown */
+/** @returns what a role may do with the tables and views of webhook, such as "select"; undefined if unknown */
 export async function rightsOf(database: Database, role: string) {
   const [found] = await database.list(
     (sql) => sql<Array<{ rights: string | null }>>`
     select (
       select string_agg(distinct privilege, ', ' order by privilege)
       from pg_class c, unnest(array['select', 'insert', 'update', 'delete']) as privilege
-      where relnamespace = 'webhook'::regnamespace and relkind = 'r'
+      where relnamespace = 'webhook'::regnamespace
         and has_table_privilege(r.oid, c.oid, privilege)) as rights
     from pg_roles r
     where rolname = ${role}`,

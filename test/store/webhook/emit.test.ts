@@ -239,7 +239,10 @@ test('a transaction that began before a change of the target does not use the ea
 
 test('grants name an active sender and a role without rights, and are listed', async () => {
   const [service] = await sql`select current_user as name`;
+  const { role: reader } = await addEmitter();
+  await sql.unsafe(`grant select on webhook.heads to ${reader}`);
   for (const [role, token, said] of [
+    [reader, emitter.id, /can select in the tables or views/],
     ['nobody', emitter.id, /there is no role "nobody"/],
     [emitter.role, 'none', /no active sender has the name or id "none"/],
     [String(service?.name), emitter.id, /can delete, insert, select, update in the tables/],
@@ -250,4 +253,22 @@ test('grants name an active sender and a role without rights, and are listed', a
   assert.deepEqual([found?.role, found?.state], [emitter.role, 'active']);
   const checked = await run('check', 'webhook');
   assert.match(checked, new RegExp(`role ${emitter.role} may emit events for token`));
+});
+
+test('the end of a right is that of one role, also if the role has been dropped', async () => {
+  const one = await addEmitter();
+  const other = await addEmitter();
+  await run('outbox', 'grant', other.role, '--token', one.id);
+  const granted = async () =>
+    (
+      await sql`
+      select role from webhook.emitters where token_id = ${one.id} order by role`
+    ).map(({ role }) => role);
+  await run('outbox', 'revoke', one.role, '--token', one.id);
+  assert.deepEqual(await granted(), [other.role]);
+  roles.delete(other.role);
+  await other.caller.end();
+  await sql.unsafe(`drop owned by ${other.role}; drop role ${other.role}`);
+  for (const { id } of [one, other]) await run('outbox', 'revoke', other.role, '--token', id);
+  assert.deepEqual(await granted(), []);
 });
