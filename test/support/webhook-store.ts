@@ -26,7 +26,7 @@ import { createToken } from './tokens.ts';
 export type TestToken = Readonly<{ id: string; digest: Buffer }>;
 
 type EventOptions = Partial<
-  Pick<NewEvent, 'event' | 'delivery_id' | 'body' | 'status' | 'order_key'>
+  Pick<NewEvent, 'event' | 'delivery_id' | 'body_digest' | 'body' | 'status' | 'order_key'>
 > & { readonly token?: TestToken };
 
 /** Delivers an event. Null is a success. */

@@ -19,6 +19,7 @@ import { claimProbes } from '../../../src/webhook/store/probes.ts';
 import { COMMON } from '../../../src/webhook/store/queue.ts';
 import { stopClock } from '../../support/clock.ts';
 import { untilSql } from '../../support/connections.ts';
+import { createWaits, holdStatements } from '../../support/hold.ts';
 import { latch, test, until } from '../../support/until.ts';
 import { FAILED, fillQueue, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
 
@@ -94,6 +95,42 @@ test('one of all replicas takes a probe, none without a due event, at growing in
   await fail(61);
   await pauseDelivery(database, 'test');
   assert.equal(await take(), false, 'not while delivery is paused');
+});
+
+test('a probe is of its target, and for what is due in its queue', async () => {
+  await fresh(0);
+  await fail(61);
+  await sql`insert into webhook.failing_targets (target, failures) values ('another', 10)`;
+  const probesDue = () => sql`
+    select target from webhook.failing_targets where probe_at <= now() order by target`;
+  const take = () => takeProbe(database, 'test', other.id);
+  for (const order_key of [null, 'page']) {
+    await queue.put({ order_key });
+    assert.equal(await take(), false, 'not for events of another queue');
+    for (const table of ['work', 'pages'])
+      await sql`update webhook.${sql(table)} set queue = ${other.id}, due_at = now() + '1 hour'`;
+    assert.equal(await take(), false, 'not for retries that wait');
+  }
+  await sql`update webhook.work set due_at = now() where order_key is null`;
+  assert.equal(await take(), true);
+  assert.deepEqual([...(await probesDue())], [{ target: 'another' }]);
+});
+
+test('an event that another replica claims meanwhile is not taken as a probe', async (t) => {
+  const own = await openWorkQueue(t);
+  await own.put();
+  await createWaits(own.sql);
+  const hold = await holdStatements(t, own.databaseUrl);
+  // Between the view of the data and the lock of the row.
+  await own.sql`
+    create or replace view webhook.unordered as
+    select event_id, token_id, queue, due_at from webhook.work
+    where order_key is null and wait_for(1)::text = ''`;
+  const probes = claimProbes(own.database, 1, null);
+  await hold.met();
+  await own.sql`update webhook.work set due_at = now() + interval '30 seconds'`;
+  await hold.release();
+  assert.deepEqual([...(await probes)], []);
 });
 
 test('a probe takes what has not failed yet, of each sender in turn, also of a page', async () => {

@@ -94,9 +94,15 @@ test('delivery of a page continues after a deletion by hand, and idle pages are 
   await queue.put({ event: 'a4', order_key: 'a' });
   await sql`update webhook.pages set head = 2`;
   await sql`delete from webhook.work`;
+  await queue.put({ event: 'b1', order_key: 'b' });
+  assert.deepEqual(names(await claim(1)), ['b1'], 'a page without events takes no place');
   assert.equal(await removeIdlePages(database, 10), 1);
+  await queue.put({ event: 'b2', order_key: 'b' });
   await queue.put({ event: 'a5', order_key: 'a' });
-  assert.deepEqual(names(await claim()), ['a5']);
+  const last = await claim();
+  assert.deepEqual(names(last), ['a5']);
+  await endWork(database, last, 'done');
+  assert.equal(await countPages(), 1, 'whatever waits in other pages');
 });
 
 test('an event that commits late delays those behind it, and the page is not removed meanwhile', async (t) => {

@@ -100,3 +100,19 @@ test('senders that only wait for retries do not hide one with a due event', asyn
   await fill(due, 3);
   assert.equal(countBy(await claims(SLOTS)(), due), 3);
 });
+
+test('a claim looks at a limited number of senders, and the next one goes on behind them', async () => {
+  const ids = (await senders(150)).map(({ id }) => id).sort();
+  const [first = ''] = ids;
+  const last = ids.slice(-2 * SLOTS);
+  await fillQueue(sql, ids.slice(1), 1);
+  await sql`update webhook.work set due_at = now() + interval '1 hour'`;
+  await fillQueue(sql, last, 1);
+  // Its events are the oldest ones that are due, which every claim finds.
+  await fillQueue(sql, [first], BACKLOG, { minutesAgo: 120 });
+  const claim = claims(SLOTS);
+  const claimed: Array<{ token_id: string }> = [];
+  for (let round = 0; round < 5; round += 1) claimed.push(...(await claim()));
+  const fromLast = claimed.filter(({ token_id }) => last.includes(token_id));
+  assert.ok(fromLast.length >= SLOTS, String(fromLast.length));
+});
