@@ -260,6 +260,8 @@ test('deleted users are erased in batches of 500, each once', async () => {
 
 test('a use of a session or key that several replicas have seen is written once', async () => {
   const { session_id, key_id } = await storeUser(sql);
+  const { key_id: unused } = await storeUser(sql);
+  await sql`update identity.api_keys set last_used_at = null where id = ${unused}`;
   const versions = async () => [
     ...(await sql`select xmin::text from identity.sessions where id = ${session_id}
       union all select xmin::text from identity.api_keys where id = ${key_id}`),
@@ -276,9 +278,13 @@ test('a use of a session or key that several replicas have seen is written once'
   for (const replica of [two, one]) await write(replica);
   assert.deepEqual(await versions(), written);
   // A minute later, it counts as news again.
-  await sql`update identity.api_keys set last_used_at = now() - interval '61 seconds'`;
+  await sql`
+    update identity.api_keys set last_used_at = now() - interval '61 seconds'
+    where id = ${key_id}`;
   await write(two);
   assert.notEqual((await versions())[1]?.xmin, written[1]?.xmin);
+  const [other] = await sql`select last_used_at from identity.api_keys where id = ${unused}`;
+  assert.equal(other?.last_used_at, null);
 });
 
 test('generated passwords that expire within six hours are counted', async () => {

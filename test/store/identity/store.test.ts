@@ -10,6 +10,8 @@ import { createTotpKey } from '../../../src/identity/factors/codes.ts';
 import type { Account } from '../../../src/identity/model.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { replaceHash } from '../../../src/identity/store/hashes.ts';
+import { readNotices } from '../../../src/identity/store/notices.ts';
+import { logOutSession, revokeSession } from '../../../src/identity/store/session-ends.ts';
 import * as store from '../../../src/identity/store/sessions.ts';
 import { addTotp } from '../../../src/identity/store/signin/factors.ts';
 import { findAccount, findUser } from '../../../src/identity/store/users.ts';
@@ -96,6 +98,31 @@ test('the sign-in before is that of another session of the user, unless it is de
   assert.equal(await earlier(), null);
 });
 
+const replica = openIdentity({ after }, url);
+
+test('of two ends of a session at once, one counts', async () => {
+  for (const [end, event] of [
+    [revokeSession, 'session.revoked'],
+    [logOutSession, 'session.logged_out'],
+  ] as const) {
+    const { id } = await openSession();
+    const hold = (held: TransactionSql) =>
+      held`update identity.sessions set ip = ip where id = ${id}`;
+    const ends = (): Array<Promise<unknown>> =>
+      [database, replica].map((on) => end(on, COMMAND_LINE, id, one));
+    await meanwhile(sql, hold, ends);
+    const entries = await sql`
+      select from identity.audit where event = ${event} and target_id = ${id}`;
+    assert.equal(entries.length, 1, event);
+  }
+  const { id } = await openSession();
+  const hold = (held: TransactionSql) =>
+    held`update identity.sessions set revoked = true where id = ${id}`;
+  await meanwhile(sql, hold, () => [logOutSession(database, COMMAND_LINE, id)]);
+  const [session] = await sql`select logged_out from identity.sessions where id = ${id}`;
+  assert.equal(session?.logged_out, false);
+});
+
 test('a hash is replaced only where the password has not been changed meanwhile', async () => {
   const id = await addUser(database, 'user-rehash');
   const hash = async () => (await account('user-rehash')).password_hash;
@@ -148,6 +175,23 @@ test('a check of a token and its session agree on whether it has ended, for ever
     assert.equal(caller.ended, session.revoked || session.logged_out || session.expired, ends);
     assert.equal(caller.ended, ends !== '', ends);
   }
+});
+
+test('an operator is told what happened in a time, and only of failures that are many', async () => {
+  const since = '2030-01-01T00:00:00Z';
+  const until = '2030-01-02T00:00:00Z';
+  const read = () => readNotices(database, since, until);
+  const add = (event: string, at: string, count = 1) => sql`
+    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
+    select gen_random_uuid(), ${at}, ${event}, 'nobody', ${one}, 1, ''
+    from generate_series(1, ${count})`;
+  for (const at of [since, '2030-01-02T00:00:01Z']) await add('link.used', at);
+  await add('login.failed', until, 9);
+  assert.deepEqual(await read(), []);
+  await add('link.used', until);
+  await add('factor.failed', until);
+  const told = ['links used: 1, for 1 accounts', 'wrong passwords and codes: 10, for 1 accounts'];
+  assert.deepEqual(await read(), told);
 });
 
 for (const [what, change] of [

@@ -269,3 +269,15 @@ test('a revoked provisioning key ends at once on every replica, and what it made
     assert.equal((await open()).status, 401);
   }
 });
+
+for (const end of ['expires_at', 'deleted_at']) {
+  test(`a link ends with the key that made it, at its ${end}`, async () => {
+    const { id, key } = await provisioning();
+    const user = (await call(key, 'POST', '/api/user/', someone({}))).json.data;
+    const { link } = (await call(key, 'POST', `/api/user/${user.id}/link`, {})).json.data;
+    const open = async () => (await visit('/link', { fields: { token: link } })).status;
+    assert.equal(await open(), 200);
+    await sql`update identity.api_keys set ${sql(end)} = now() where id = ${id}`;
+    assert.equal(await open(), 401);
+  });
+}

@@ -25,12 +25,15 @@ const NEW = {
   secret: 'true',
 };
 const registered = await send('', NEW);
-const web = await provider.register('web');
 const program = await startRecorder({ after });
 program.answer(reply(200, ''));
-// Only https is accepted; the test has no certificate.
-await sql`update identity.oidc_clients set backchannel_uri = ${`${program.url}/out`}
-  where id = 'web'`;
+async function registerWithAddress(id: string, url: string) {
+  const registered = await provider.register(id);
+  // Only https is accepted; the test has no certificate.
+  await sql`update identity.oidc_clients set backchannel_uri = ${`${url}/out`} where id = ${id}`;
+  return registered;
+}
+const web = await registerWithAddress('web', program.url);
 
 test('an administrator registers a program, whose secret is shown once and works', async () => {
   assert.match(registered.text, /The program is registered/);
@@ -78,6 +81,8 @@ test('the page of a program shows what is set, and changes it', async () => {
     assert.deepEqual(await stored(), expected);
   }
   assert.match((await send('/wiki/secret')).text, /<pre[^>]*>[0-9a-f]{64}<\/pre>/);
+  await provider.register('public', '--public');
+  assert.equal((await send('/public/secret')).status, 404);
 });
 
 test('a person ends what a program has, and nobody else does', async () => {
@@ -85,9 +90,6 @@ test('a person ends what a program has, and nobody else does', async () => {
   const tokens = await provider.tokensFor(notes, ada.host);
   const kept = await provider.tokensFor(await provider.register('kept'), ada.host);
   const other = await provider.addSignedIn();
-  await sql`
-    insert into identity.oidc_consents (client_id, user_id, scopes)
-    values ('kept', ${ada.id}, '{openid}')`;
   const end = (cookie: string) => post(`${PATH}/end`, cookie, { client_id: 'notes' });
   const statuses = async () => [
     (await provider.userinfo(tokens.access_token)).status,
@@ -96,10 +98,24 @@ test('a person ends what a program has, and nobody else does', async () => {
   await end(other.host);
   assert.doesNotMatch((await show(PATH, other.host)).text, /Program (notes|kept)/);
   assert.deepEqual(await statuses(), [200, 200]);
+  await sql`
+    insert into identity.oidc_consents (client_id, user_id, scopes)
+    values ('kept', ${ada.id}, '{openid}'), ('notes', ${ada.id}, '{openid}'),
+      ('notes', ${other.id}, '{openid}')`;
   assert.match((await show(PATH, ada.host)).text, /name="client_id" value="notes"/);
   assert.equal((await end(ada.host)).status, 303);
   assert.deepEqual(await statuses(), [401, 200]);
   assert.doesNotMatch((await show(PATH, ada.host)).text, /Program notes/);
+  const consents = await sql`
+    select client_id, user_id from identity.oidc_consents order by client_id`;
+  assert.deepEqual(
+    [...consents],
+    [
+      { client_id: 'kept', user_id: ada.id },
+      { client_id: 'notes', user_id: other.id },
+    ],
+  );
+  await end(ada.host);
   const ended = await sql`select from identity.audit
     where event = 'grant.ended' and user_id = ${ada.id}`;
   assert.equal(ended.length, 1);
@@ -162,24 +178,42 @@ test('a program that has never exchanged its code is not told', async () => {
   assert.equal((await told()).length, 0);
 });
 
-test('a program is told if all sessions end at once, or the person ends the access', async () => {
+test('a program is told however the access ends, and one without an address is not', async () => {
   const { id } = await signedIn();
   await call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`);
   const { host } = await signedIn();
   await provider.post('/account/programs/end', host, { client_id: 'web' });
-  assert.equal((await told()).length, 2);
+  const { id: disabledId } = await signedIn();
+  await sql`update identity.users set enabled = false where id = ${disabledId}`;
+  const other = await signedIn();
+  await provider.tokensFor(await provider.register('silent'), other.host);
+  await endSession(other.id);
+  assert.equal((await told()).length, 4);
+  const tries = await sql`
+    select from identity.oidc_grants where client_id = 'silent' and notices_left < 3`;
+  assert.equal(tries.length, 0);
 });
 
 for (const status of [500, 302]) {
-  test(`a program that answers ${status} is asked three times`, async (t) => {
-    program.answer(reply(status, '', { location: '/elsewhere' }));
-    t.after(() => program.answer(reply(200, '')));
-    await endSession((await signedIn()).id);
-    const paths = [];
+  test(`a program that answers ${status} is asked three times, another one once`, async (t) => {
+    const deaf = await startRecorder(t);
+    deaf.answer(reply(status, '', { location: '/elsewhere' }));
+    const { host, id } = await signedIn();
+    await provider.tokensFor(await registerWithAddress(`deaf-${status}`, deaf.url), host);
+    await endSession(id);
+    const counts = [];
     for (let minute = 0; minute < 5; minute += 1) {
-      paths.push(...(await told()).map(({ target }) => target));
+      const heard = (await told()).length;
+      counts.push([heard, deaf.received.length]);
       await sql`update identity.oidc_grants set notice_at = notice_at - interval '1 minute'`;
     }
-    assert.deepEqual(paths, ['/out', '/out', '/out']);
+    assert.deepEqual(counts, [
+      [1, 1],
+      [0, 2],
+      [0, 3],
+      [0, 3],
+      [0, 3],
+    ]);
+    assert.ok(deaf.received.every(({ target }) => target === '/out'));
   });
 }

@@ -103,6 +103,7 @@ test('the secret before a new one is valid for a day', async () => {
     set previous_until = previous_until - make_interval(secs => ${seconds})`;
   await pass(86_400 - 60);
   assert.equal(await statusFor(old), 200);
+  assert.equal(await statusFor({ ...old, secret: other.secret }), 401);
   await pass(60);
   assert.deepEqual([await statusFor(old), await statusFor({ ...old, secret })], [401, 200]);
 });
@@ -226,6 +227,8 @@ const ENDS: Readonly<Record<string, (id: string, host: string) => PromiseLike<un
   'all sessions of the user are revoked': (id) =>
     call(admin.token, 'DELETE', `/api/session/revoke/all/user?user=${id}`),
   'the user is disabled': (id) => change(id, { enabled: false }),
+  'the user is disabled, and the session is kept': (id) =>
+    sql`update identity.users set enabled = false where id = ${id}`,
   'the user is deleted': (id) => call(admin.token, 'DELETE', `/api/user/${id}`),
   'the password is set by an administrator': (id) =>
     call(admin.token, 'POST', `/api/user/${id}/password`, { password: `${PASSWORD}-2` }),

@@ -169,6 +169,8 @@ test('a key without a user is made, shown and revoked on a page, with the keys t
   assert.equal(revoked.headers.get('location'), path);
   for (const key of [secret, own.key])
     assert.equal((await call(key, 'GET', '/api/auth/verify')).status, 401);
+  await sql`update identity.api_keys set deleted_at = now() where name = 'sign-up'`;
+  assert.ok(!(await show(path)).text.includes('sign-up: <code>key:'));
 });
 
 test('a notice is escaped, and one that is given twice is not shown', async () => {

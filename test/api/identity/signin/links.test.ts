@@ -240,6 +240,10 @@ test('a revocation says whether there was an open link, and is recorded only the
   await makeLink(id);
   assert.equal(await revoke(), 'Link revoked.');
   assert.equal(await revoke(), 'The user has no open link.');
+  await makeLink(id);
+  await sql`update identity.links set expires_at = now() where user_id = ${id}`;
+  assert.equal(await revoke(), 'The user has no open link.');
+  await makeLink(id);
   assert.equal(await events(id, 'link.revoked'), 1);
 });
 
