@@ -31,11 +31,13 @@ const backup = await copyDatabase(original.url);
 await backup.sql`
   insert into secrets.tokens (id, name, role, digest)
   values (gen_random_uuid(), 'Ada', 'sender', '\\x01')`;
+// One of them has expired.
 const [request] = await backup.sql`
   insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
     seconds, expires_at, key_id, tag)
-  values (gen_random_uuid(), 'text', 'the key', 'key', 'digest', '\\x01', 1, 3600,
-    now() + interval '1 hour', '0000000000000000', '\\x01')
+  select gen_random_uuid(), 'text', 'the key', 'key', 'digest', '\\x01', 1, 3600,
+    now() + hours * interval '1 hour', '0000000000000000', '\\x01'
+  from unnest(array[1, -1]) hours
   returning id`;
 
 type Urls = Readonly<Record<(typeof SERVICES)[number], string>>;
