@@ -31,6 +31,10 @@ const backup = await copyDatabase(original.url);
 await backup.sql`
   insert into secrets.tokens (id, name, role, digest)
   values (gen_random_uuid(), 'Ada', 'sender', '\\x01')`;
+for (const schema of ['secrets', 'webhook'])
+  await backup.sql`
+    insert into ${backup.sql(schema)}.tokens (id, name, role, digest, revoked_at)
+    values (gen_random_uuid(), 'revoked before', 'operator', '\\x02', now())`;
 // One of them has expired.
 const [request] = await backup.sql`
   insert into secrets.requests (id, kind, title, public_key, digest, key_digest, max_reads,
