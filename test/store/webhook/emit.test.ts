@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
 import postgres, { type Sql } from 'postgres';
+import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { runCommand } from '../../support/commands.ts';
 import { untilLocked } from '../../support/connections.ts';
 import { ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
@@ -43,17 +44,22 @@ async function assertRefused(said: RegExp, ...words: readonly string[]): Promise
 const createSender = (name: string) =>
   createToken(database, { name, role: 'sender', source: 'generic' }, null);
 
-/** A role of its own, which may emit for a token of its own. */
-async function addEmitter(name = `orders-${randomUUID()}`) {
-  const { id } = await createSender(name);
+async function addRole() {
   const role = `app_${randomUUID().replaceAll('-', '')}`;
   await sql.unsafe(`create role ${role} login password 'x'`);
-  await run('outbox', 'grant', role, '--token', id);
   const address = new URL(databaseUrl);
   Object.assign(address, { username: role, password: 'x' });
   const caller = postgres(address.href, { max: 2, onnotice: () => {} });
   roles.set(role, caller);
-  return { id, name, role, caller };
+  return { role, caller };
+}
+
+/** A role of its own, which may emit for a token of its own. */
+async function addEmitter(name = `orders-${randomUUID()}`) {
+  const { id } = await createSender(name);
+  const added = await addRole();
+  await run('outbox', 'grant', added.role, '--token', id);
+  return { id, name, ...added };
 }
 
 const emitter = await addEmitter();
@@ -98,6 +104,10 @@ test('a delivery id stores one event, whatever its body and whoever sent the fir
   const delivery_id = randomUUID();
   const [one, two] = await Promise.all([emit({ delivery_id }), emit({ delivery_id, data: {} })]);
   assert.deepEqual([two, await emit({ delivery_id, event: 'a.other' })], [one, one]);
+  const other = await addEmitter();
+  const theirs = await emit({ token: other.id, delivery_id }, other.caller);
+  assert.equal(await emit({ token: other.id, delivery_id }, other.caller), theirs);
+  assert.deepEqual([theirs === one, await emit({ delivery_id })], [false, one]);
   const { id, token } = await createSender('both');
   await run('outbox', 'grant', emitter.role, '--token', 'both');
   const { json } = await ask('POST', base, {
@@ -193,6 +203,17 @@ test('a role without the grant calls nothing, and one with it reads and changes 
   await run('outbox', 'revoke', gone.role, '--token', gone.id);
   await denied(emit({ token: gone.id }, gone.caller));
   await assertRefused(/no such right/, 'outbox', 'revoke', gone.role, '--token', gone.id);
+});
+
+test('a member of the role may emit, and a name is that of the active sender', async () => {
+  const own = await addEmitter();
+  const member = await addRole();
+  await assert.rejects(emit({ token: own.id }, member.caller), /permission denied/);
+  await sql.unsafe(`grant ${own.role} to ${member.role}`);
+  await emit({ token: own.id }, member.caller);
+  await createToken(database, { name: own.name, role: 'operator', source: 'generic' }, null);
+  await revokeToken(database, 'webhook', (await createSender(own.name)).id);
+  await emit({ token: own.name }, own.caller);
 });
 
 test('names and settings of the caller change neither what is stored nor that it survives', async () => {
