@@ -21,6 +21,8 @@ const key = await makeKey({ name: 'revoked later' });
 await makeKey({ name: 'of no user', user_id: null });
 const secrets = secretsClient(first.url.secrets);
 const once = await secrets.keep('for one reader', { max_reads: 1 });
+const { id: readId, secret: readKey } = await secrets.keep('read before', { max_reads: 1 });
+await secrets.decrypt(readId, readKey);
 const often = await secrets.keep('for any number of readers');
 const webhook = openWebhook({ after }, original.url);
 const described = { name: 'reader', role: 'operator', source: 'generic' } as const;
