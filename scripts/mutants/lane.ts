@@ -22,13 +22,24 @@ export interface Run {
 export const TEMPLATE = 'gatehouse_template';
 const FAILURE = /^\s*not ok \d+(?!.*# (?:TODO|SKIP))/m;
 
-const running = new Set<ChildProcess>();
+/** How to stop what runs. */
+const stops = new Set<() => void>();
 let isInterrupted = false;
 
 /** Ends what runs, so that `withLanes` ends soon and cleans up. */
 export function interruptLanes(): void {
   isInterrupted = true;
-  for (const child of running) killGroup(child);
+  for (const stop of stops) stop();
+}
+
+/** @param stop what an interrupt calls meanwhile */
+export async function interruptible<T>(stop: () => void, ended: Promise<T>): Promise<T> {
+  stops.add(stop);
+  try {
+    return await ended;
+  } finally {
+    stops.delete(stop);
+  }
 }
 
 /** @param compiled a compiled copy of the tree */
@@ -92,8 +103,7 @@ export async function runTest(
     detached: true,
     stdio: ['ignore', 'pipe', 'ignore'],
   });
-  running.add(child);
-  const run = await new Promise<Run>((resolve, reject) => {
+  const ended = new Promise<Run>((resolve, reject) => {
     let tail = '';
     const timer = setTimeout(() => killGroup(child), limitMs);
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
@@ -104,12 +114,12 @@ export async function runTest(
     child.once('error', reject);
     child.once('exit', (status) => {
       clearTimeout(timer);
-      running.delete(child);
       // What the test has started.
       killGroup(child);
       resolve({ isGreen: status === 0, ms: performance.now() - began });
     });
   });
+  const run = await interruptible(() => killGroup(child), ended);
   // It may have ended by the interrupt.
   if (isInterrupted) throw new SetupError('Interrupted.');
   return run;

@@ -9,7 +9,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { SourceMap } from 'node:module';
 import { join } from 'node:path';
 import { supervise } from '../supervise.ts';
-import { TEMPLATE, type Lane } from './lane.ts';
+import { interruptible, TEMPLATE, type Lane } from './lane.ts';
 
 const VERSION = '9.6.1';
 const PACKAGES = ['core', 'tap-runner'].map(
@@ -79,7 +79,8 @@ export async function runStryker(
   writeFileSync(join(copy, 'stryker.conf.json'), JSON.stringify(configuration));
   const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: TEMPLATE };
   const command = ['exec', '--yes', ...PACKAGES, '--', 'stryker', 'run', 'stryker.conf.json'];
-  const status = await supervise('TERM', 'npm', command, { cwd: copy, env }).ended;
+  const { tell, ended } = supervise('TERM', 'npm', command, { cwd: copy, env });
+  const status = await interruptible(() => tell('TERM'), ended);
   if (status === 0) printReport(copy);
   return status;
 }
