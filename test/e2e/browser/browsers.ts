@@ -96,6 +96,8 @@ const preferencesOf = (hosts: Hosts, proxy: number) => ({
   'browser.startup.page': 0,
   'datareporting.policy.dataSubmissionEnabled': false,
   'app.update.enabled': false,
+  // It looks for plugins a minute after its start, and reports in the console that it gets none.
+  'media.gmp-manager.updateEnabled': false,
   'network.captive-portal-service.enabled': false,
   'network.connectivity-service.enabled': false,
   'intl.accept_languages': 'en-GB,en',
