@@ -35,6 +35,7 @@ export function interruptLanes(): void {
 /** @param stop what an interrupt calls meanwhile */
 export async function interruptible<T>(stop: () => void, ended: Promise<T>): Promise<T> {
   stops.add(stop);
+  if (isInterrupted) stop();
   try {
     return await ended;
   } finally {

@@ -78,7 +78,9 @@ export async function runStryker(
   };
   writeFileSync(join(copy, 'stryker.conf.json'), JSON.stringify(configuration));
   const env = { ...process.env, TEST_POSTGRES_URL: server, TEST_TEMPLATE: TEMPLATE };
-  const command = ['exec', '--yes', ...PACKAGES, '--', 'stryker', 'run', 'stryker.conf.json'];
+  // The shell of npm would not pass a signal on.
+  const call = '--call=exec stryker run stryker.conf.json';
+  const command = ['exec', '--yes', ...PACKAGES, call];
   const { tell, ended } = supervise('TERM', 'npm', command, { cwd: copy, env });
   const status = await interruptible(() => tell('TERM'), ended);
   if (status === 0) printReport(copy);
