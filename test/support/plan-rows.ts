@@ -36,12 +36,13 @@ export async function fill({ sql, url }: TestDatabase): Promise<void> {
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id, created_at)
     select gen_random_uuid(), sha256(place::text::bytea), 'key:12345678', '',
       case when place % 10 > 0 then owner.id end, now() - place * interval '1 hour' from ${owners}`;
+  // Each user has entries of every kind: the last sign-in is among the last four of them.
   await sql`
     insert into identity.audit (id, created_at, event, via, actor_id, user_id, target_id, count,
       ip, detail)
     select gen_random_uuid(), now() - n * interval '1 minute',
       (array['login.succeeded', 'login.succeeded', 'login.succeeded', 'login.failed',
-        'session.logged_out', 'user.changed'])[1 + n % 6],
+        'session.logged_out', 'user.changed'])[1 + (n + n / ${USERS}::int4) % 6],
       'session', owner.id, owner.id, gen_random_uuid(), 1, '192.0.2.1', ''
     from generate_series(1, ${LINES}) n join ${owners} on owner.place = 1 + n % ${USERS}`;
   await sql`
