@@ -80,7 +80,7 @@ export function translate(
   if (isServerError(error)) {
     if (code === '23505') return new Duplicate(error.constraint_name ?? '');
     const message = `the database returned an error (SQLSTATE ${reason})`;
-    if (code === LOCK_NOT_AVAILABLE) return new Locked(message);
+    if (code === LOCK_NOT_AVAILABLE || isLockTimeout(error, pool)) return new Locked(message);
     if (code === TOOK_TOO_LONG && pool === 'list') return new TooSlow(message);
     if (ABOUT_DATA.test(code)) return new Rejected(message, isTemporary(code));
     return new Unavailable(message, isTemporary(code));
@@ -93,9 +93,24 @@ export function translate(
   );
 }
 
+type ServerError = Error & { readonly constraint_name?: string; readonly where?: string };
+
 /** By its name: this module is loaded at the start, before the driver. */
-const isServerError = (error: unknown): error is Error & { readonly constraint_name?: string } =>
+const isServerError = (error: unknown): error is ServerError =>
   error instanceof Error && error.name === 'PostgresError';
+
+/** Their waits for locks are so short that a limit or an administrator seldom ends one first. */
+const WITH_LOCK_TIMEOUT: readonly PoolName[] = ['write', 'lock'];
+
+/**
+ * If a lock is granted while its timeout fires, PostgreSQL 15 reports at the next lock that a user
+ * has canceled the statement (ProcessInterrupts). In any language, the context has the place of the
+ * row: "while locking tuple (16,17) in relation".
+ */
+const isLockTimeout = (error: ServerError, pool: PoolName) =>
+  codeOf(error) === TOOK_TOO_LONG &&
+  WITH_LOCK_TIMEOUT.includes(pool) &&
+  /\(\d+,\d+\)/.test(error.where ?? '');
 
 /**
  * SQLSTATEs of a value, a constraint, a limit, an exception of a trigger, and a corrupted row.

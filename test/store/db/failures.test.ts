@@ -273,3 +273,25 @@ for (const purpose of ['read', 'write', 'list', 'claim', 'transaction'] as const
     });
   }
 }
+
+test('a lock timeout that PostgreSQL reports as a cancel is waited for; a cancel is not', async (t) => {
+  const database = openConnections(t, file.url, 'canceled');
+  const { sql } = file;
+  for (const place of ['while locking tuple (16,17)', 'elsewhere'])
+    await sql.unsafe(`
+      create function "${place}"() returns bigint language plpgsql as $$ begin
+        if nextval('tries') % 2 = 1 then
+          raise exception 'canceled' using errcode = '57014';
+        end if;
+        return currval('tries');
+      end $$`);
+  const call = (purpose: 'read' | 'write' | 'transaction', place: string) =>
+    ask(database, purpose, `select "${place}"() as try`);
+  for (const purpose of ['write', 'transaction'] as const) {
+    await sql`select setval('tries', 2)`;
+    assert.deepEqual(await call(purpose, 'while locking tuple (16,17)'), { try: '4' });
+    assertPassing(await failure(call(purpose, 'elsewhere')));
+  }
+  await sql`select setval('tries', 2)`;
+  assertPassing(await failure(call('read', 'while locking tuple (16,17)')));
+});
