@@ -20,7 +20,7 @@ export const storeSettings = (
       is distinct from (excluded.has_target, excluded.events, excluded.max_body_bytes)`,
   );
 
-/** @returns what a role may do with the tables and views of webhook, such as "select"; undefined if unknown */
+/** @returns what a role may do with tables and views, such as "select"; undefined if unknown */
 export async function rightsOf(database: Database, role: string) {
   const [found] = await database.list(
     (sql) => sql<Array<{ rights: string | null }>>`
