@@ -3,6 +3,11 @@
  * has measured none.
  */
 export const SLOW_FILES: readonly string[] = [
+  'test/api/hostile/held-bodies.test.ts',
+  'test/api/contract/failures.test.ts',
+  'test/repository/deletion.test.ts',
+  'test/api/identity/oidc/tokens.test.ts',
+  'test/api/webhook/senders.test.ts',
   'test/api/identity/login/throttle.test.ts',
   'test/api/contract/callers-identity.test.ts',
   'test/api/contract/input.test.ts',
