@@ -38,7 +38,7 @@ export const OUTBOX_COMMANDS: readonly Command[] = [
           );
         if (role.rights !== null)
           throw new OperationFailed(
-            `this role can ${role.rights} in the tables or views of webhook; choose one without rights there`,
+            `this role can ${role.rights} in webhook; choose one without rights there`,
           );
         await grantEmit(database, call.first, id);
         if (!target) call.note('The token has no target of its own: events go to the default one.');

@@ -20,15 +20,18 @@ export const storeSettings = (
       is distinct from (excluded.has_target, excluded.events, excluded.max_body_bytes)`,
   );
 
-/** @returns what a role may do with tables and views, such as "select"; undefined if unknown */
+/** @returns what a role may do in the schema, such as "select"; undefined for an unknown role */
 export async function rightsOf(database: Database, role: string) {
   const [found] = await database.list(
     (sql) => sql<Array<{ rights: string | null }>>`
     select (
       select string_agg(distinct privilege, ', ' order by privilege)
-      from pg_class c, unnest(array['select', 'insert', 'update', 'delete']) as privilege
+      from pg_class c, unnest(array['select', 'insert', 'update', 'references', 'delete',
+        'truncate', 'trigger']) as privilege
       where relnamespace = 'webhook'::regnamespace
-        and has_table_privilege(r.oid, c.oid, privilege)) as rights
+        and case when privilege in ('select', 'insert', 'update', 'references')
+          then has_any_column_privilege(r.oid, c.oid, privilege)
+          else has_table_privilege(r.oid, c.oid, privilege) end) as rights
     from pg_roles r
     where rolname = ${role}`,
   );

@@ -260,13 +260,23 @@ test('a transaction that began before a change of the target does not use the ea
 
 test('grants name an active sender and a role without rights, and are listed', async () => {
   const [service] = await sql`select current_user as name`;
-  const { role: reader } = await addEmitter();
-  await sql.unsafe(`grant select on webhook.heads to ${reader}`);
+  for (const [right, said] of [
+    ['select on webhook.heads', /can select in webhook/],
+    ['insert (event), select (body) on webhook.events', /can insert, select in webhook/],
+    ['truncate on webhook.events', /can truncate in webhook/],
+  ] as const) {
+    const { role } = await addEmitter();
+    await sql.unsafe(`grant ${right} to ${role}`);
+    await assertRefused(said, 'outbox', 'grant', role, '--token', emitter.id);
+  }
   for (const [role, token, said] of [
-    [reader, emitter.id, /can select in the tables or views/],
     ['nobody', emitter.id, /there is no role "nobody"/],
     [emitter.role, 'none', /no active sender has the name or id "none"/],
-    [String(service?.name), emitter.id, /can delete, insert, select, update in the tables/],
+    [
+      String(service?.name),
+      emitter.id,
+      /can delete, insert, references, select, trigger, truncate, update in webhook/,
+    ],
   ] as const)
     await assertRefused(said, 'outbox', 'grant', role, '--token', token);
   const listed: Array<Record<string, unknown>> = JSON.parse(await run('outbox', 'list', '--json'));
@@ -276,7 +286,7 @@ test('grants name an active sender and a role without rights, and are listed', a
   assert.match(checked, new RegExp(`role ${emitter.role} may emit events for token`));
 });
 
-test('the end of a right is that of one role, also if the role has been dropped', async () => {
+test('the right to emit is revoked for one role, even after the role was dropped', async () => {
   const one = await addEmitter();
   const other = await addEmitter();
   await run('outbox', 'grant', other.role, '--token', one.id);
