@@ -82,6 +82,17 @@ export async function openWorkQueue(owner: Owner) {
     const stored = await send(options);
     return stored === 'conflict' ? assert.fail(stored) : stored.id;
   }
+  /** Stores an event that has ended. @returns its id */
+  async function putEnded(
+    status: 'done' | 'dead',
+    { run = 1, attempts = 1, ...options }: EventOptions & { run?: number; attempts?: number } = {},
+  ): Promise<string> {
+    const id = await put({ ...options, status: 'stored' });
+    await sql`
+      insert into webhook.outcomes (event_id, status, run, attempts)
+      values (${id}, ${status}, ${run}, ${attempts})`;
+    return id;
+  }
   return {
     databaseUrl,
     /** One connection, for assertions. */
@@ -90,6 +101,7 @@ export async function openWorkQueue(owner: Owner) {
     token,
     addToken,
     put,
+    putEnded,
     /** As `put`. @returns its id and status, or `conflict` */
     send,
     clear,

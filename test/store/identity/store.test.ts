@@ -177,7 +177,7 @@ test('a check of a token and its session agree on whether it has ended, for ever
   }
 });
 
-test('an operator is told what happened in a time, and only of failures that are many', async () => {
+test('notices cover the given time, and failures only in large numbers', async () => {
   const since = '2030-01-01T00:00:00Z';
   const until = '2030-01-02T00:00:00Z';
   const read = () => readNotices(database, since, until);

@@ -97,7 +97,7 @@ test('one of all replicas takes a probe, none without a due event, at growing in
   assert.equal(await take(), false, 'not while delivery is paused');
 });
 
-test('a probe is of its target, and for what is due in its queue', async () => {
+test('a probe is taken only of its target, and only if an event of its queue is due', async () => {
   await fresh(0);
   await fail(61);
   await sql`insert into webhook.failing_targets (target, failures) values ('another', 10)`;

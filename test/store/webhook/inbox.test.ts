@@ -6,7 +6,7 @@ import { test } from '../../support/until.ts';
 import { openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
-const { sql, database, put } = queue;
+const { sql, database, put, putEnded } = queue;
 
 /** The last one is the latest. */
 async function addFailures(id: string, run: number, errors: ReadonlyArray<string | null>) {
@@ -16,20 +16,13 @@ async function addFailures(id: string, run: number, errors: ReadonlyArray<string
       values (${id}, ${run}, ${at + 1}, ${error}, now() + make_interval(secs => ${at + run}))`;
   }
 }
-async function putEnded(status: 'done' | 'dead', run: number, attempts: number): Promise<string> {
-  const id = await put({ status: 'stored' });
-  await sql`
-    insert into webhook.outcomes (event_id, status, run, attempts)
-    values (${id}, ${status}, ${run}, ${attempts})`;
-  return id;
-}
 
 const leased = await put();
 await queue.claim();
 const waiting = await put();
-const done = await putEnded('done', 2, 1);
-const dead = await putEnded('dead', 3, 1);
-const ended = await putEnded('done', 1, 0); // by another program
+const done = await putEnded('done', { run: 2 });
+const dead = await putEnded('dead', { run: 3 });
+const ended = await putEnded('done', { attempts: 0 }); // by another program
 await addFailures(waiting, 1, ['of the waiting one']);
 await addFailures(done, 1, ['before it was done', 'again']);
 // It was delivered in its second run.

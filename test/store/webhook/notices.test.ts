@@ -1,4 +1,4 @@
-/** What an operator is told of a time: what happened in it, and nothing if nothing did. */
+/** Notices to operators count what happened in the given time. */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { readNotices } from '../../../src/webhook/store/notices.ts';

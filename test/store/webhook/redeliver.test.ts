@@ -1,4 +1,4 @@
-/** What a redelivery, a repetition and an acceptance take, beside rows of other events and tokens. */
+/** Redelivery, repeated deliveries and acceptance leave other events and tokens alone. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after } from 'node:test';
@@ -8,27 +8,23 @@ import { accept } from '../../../src/webhook/accept.ts';
 import { SCHEMA } from '../../../src/webhook/migrations.ts';
 import { redeliver } from '../../../src/webhook/store/events.ts';
 import { test } from '../../support/until.ts';
-import { newEvent, openWorkQueue, type TestToken } from '../../support/webhook-store.ts';
+import { newEvent, openWorkQueue } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
-const { sql, database, clear, put } = queue;
+const { sql, database, clear, put, putEnded } = queue;
 const plain = await queue.addToken('without a target');
 const own = await queue.addToken('with a target');
 const other = await queue.addToken('with another target');
 for (const { id } of [own, other])
   await sql`update webhook.tokens set target = '{"url": "https://example.org/"}' where id = ${id}`;
 
-async function putEnded(token: TestToken, status: 'done' | 'dead' = 'dead'): Promise<string> {
-  const id = await put({ token, status: 'stored' });
-  await sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, ${status}, 1)`;
-  return id;
-}
 const queueOf = async (id: string) =>
   (await sql`select queue from webhook.work where event_id = ${id}`)[0]?.queue;
 
 test('an event waits for the target of its token, or for that of the process', async () => {
   await clear();
-  const ids = [await putEnded(other), await putEnded(own), await putEnded(plain)];
+  const ids = [];
+  for (const token of [other, own, plain]) ids.push(await putEnded('dead', { token }));
   assert.equal(await redeliver(database, ids), 3);
   const queues = await Promise.all(ids.map(queueOf));
   assert.deepEqual(queues.slice(0, 2), [other.id, own.id]);
@@ -37,14 +33,15 @@ test('an event waits for the target of its token, or for that of the process', a
 
 test('without a target of the process, only events of tokens with their own are taken', async () => {
   await clear();
-  const ids = [await putEnded(own), await putEnded(plain), await put({ token: own })];
+  const dead = await putEnded('dead', { token: plain });
+  const ids = [await putEnded('dead', { token: own }), dead, await put({ token: own })];
   assert.equal(await redeliver(database, ids, false), 2);
-  assert.equal((await queue.stateOf(ids[1] ?? '')).status, 'dead');
+  assert.equal((await queue.stateOf(dead)).status, 'dead');
 });
 
 test('a stored event is delivered, whatever has ended or waits beside it', async () => {
   await clear();
-  await putEnded(plain, 'done');
+  await putEnded('done');
   await put();
   assert.equal(await redeliver(database, [await put({ status: 'stored' })]), 1);
 });
@@ -79,7 +76,7 @@ for (const [by, values] of [
 ] as const) {
   test(`a repetition by its ${by} is of the same token, and other dead events stay dead`, async () => {
     await clear();
-    const dead = await putEnded(plain);
+    const dead = await putEnded('dead', { token: plain });
     const ids = [];
     for (const token of [plain, own]) {
       const first = await accept(database, newEvent(token, values));
@@ -93,7 +90,7 @@ for (const [by, values] of [
   });
 }
 
-test('an event is stored by the tokens of its sender alone, at the time of the statement', async () => {
+test('an event is stored only with a token of its sender that is valid at that moment', async () => {
   const { id, digest: before } = await queue.addToken('rotated');
   const now = sha256(randomUUID());
   await replaceToken(database, SCHEMA.name, id, now, 60);

@@ -137,7 +137,7 @@ test('a new signing secret of a sender ends only the one that it replaces', asyn
   assert.equal(await rotateSecret(database, revoked.id, 60, secret), false);
 });
 
-test('what a sender is shown to have refused, and to wait for, is its own, and recent', async () => {
+test('the list shows refusals of the last day and pending secrets, each at its own sender', async () => {
   const { id } = await queue.addToken('refused');
   await insertPending(database, one.id, sealSecret(KEY, 'of another sender'));
   const add = (reason: string, hours: number, count: number) => sql`
