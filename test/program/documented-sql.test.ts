@@ -44,15 +44,18 @@ test('the query for locks says who waits for whom', async () => {
     await holder`lock table identity.users in access exclusive mode`;
     const waiting = withConnection(url, async (other) => other`select from identity.users`);
     const begun = Date.now();
-    // Tests of other databases of the server also wait for locks.
-    const findRow = async () => (await sql.unsafe(locks)).find((row) => row.holder === pid);
+    // Tests of other databases of the server also wait for locks. A row may name the statement
+    // before, because PostgreSQL reads it before it looks for who blocks whom.
+    const findRow = async () =>
+      (await sql.unsafe(locks)).find(
+        (row) => row.holder === pid && row.query === 'select from identity.users',
+      );
     let row = await findRow();
     while (row === undefined) {
       await pause(begun, () => 'for the lock');
       row = await findRow();
     }
     assert.equal(row.state, 'idle in transaction');
-    assert.match(row.query, /^select from identity\.users/);
     await holder`rollback`;
     await waiting;
   });
