@@ -136,6 +136,9 @@ const CHECKS: Readonly<Record<Service, readonly Check[]>> = {
   plain: [['WEBHOOK_TOKEN', plainEvents, () => 'g', () => WEBHOOK_TOKEN]],
 };
 
+/** How long the token of a sender is cached, in which a limit lets pass one guess a second. */
+const CACHE_SECONDS = 5;
+
 let networks = 0;
 /** An address of a network that has sent nothing yet. */
 const newAddress = () => {
@@ -170,7 +173,11 @@ const NO_GUESSES: Readonly<Record<Service, (from: string) => Promise<Answer[]>>>
     const replaced = await createToken(database, sender, null);
     assert.ok(await revokeToken(database, 'webhook', revoked.id));
     assert.ok(await rotateToken(database, replaced.id, 0));
-    return [await events(revoked.token, from), await events(replaced.token, from)];
+    return [
+      await events(revoked.token, from),
+      await events(replaced.token, from),
+      await inQuery('', from),
+    ];
   },
   secrets: async () => [],
   plain: async () => [],
@@ -178,7 +185,7 @@ const NO_GUESSES: Readonly<Record<Service, (from: string) => Promise<Answer[]>>>
 
 for (const [service, checks] of Object.entries(CHECKS)) {
   test(`${service}: a network's wrong credentials are limited together, known ones pass`, async (t) => {
-    stopClock(t);
+    const pass = stopClock(t);
     const from = newAddress();
     const known = await Promise.all(
       checks.map(async (check) => [check, await check[3]()] as const),
@@ -204,6 +211,11 @@ for (const [service, checks] of Object.entries(CHECKS)) {
       if (right === another) assert.equal((await send(await another(), from)).status, 429, what);
       assert.notEqual((await send(wrong(), newAddress())).status, 429, what);
     }
+    // No token is cached any more, and no guess is left.
+    pass(CACHE_SECONDS);
+    const [[, guess, wrong] = assert.fail()] = checks;
+    for (let sent = 0; sent < CACHE_SECONDS; sent += 1) await guess(wrong(), from);
+    assert.equal((await guess(wrong(), from)).status, 429);
     for (const [[what, send], right] of known)
       assert.equal((await send(right, from)).status, 200, what);
   });
