@@ -151,6 +151,8 @@ test('recovery codes begin with the first second factor, and stay valid beside a
   assert.equal(codesOn(added.text).length, 10);
   const planted = await sql`select from identity.recovery_codes where digest = '\\x00'::bytea`;
   assert.deepEqual([planted.length, await rowsOf('recovery_codes', id)], [0, 10]);
+  const typed = await enterCode(await start(username), '000000');
+  assert.match(typed.text, /wrong, too old, or was used before/, 'a code of no app');
   const { text } = await startTotp(added.host);
   const done = await confirmTotp(added.host, text, await codeNow(secretOn(text)));
   assert.equal(done.headers.get('location'), '/account/factors');

@@ -83,6 +83,14 @@ test('wrong codes are limited for a sign-in and for a day over all replicas', as
       assert.ok(Number(page.headers.get('retry-after')) > 0);
     }
   }
+  const warnings = other.log().filter(({ message }) => message === 'second factor throttled');
+  assert.deepEqual(
+    warnings.slice(-2).map(({ factor, user_id }) => [factor, user_id]),
+    [
+      ['totp', id],
+      ['recovery', id],
+    ],
+  );
   // A right code neither passes nor ends the limit, and is not used up.
   const [row] = await sql`select last_step from identity.totp where user_id = ${id}`;
   assert.deepEqual([row?.last_step, await rowsOf('recovery_codes', id)], ['0', 10]);
