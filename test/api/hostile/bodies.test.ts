@@ -163,7 +163,13 @@ const LIMIT = 8 * 1024;
 type Row = Pick<Route<never>, 'method' | 'pattern' | 'body'>;
 
 /** The first status: 100 if the body would be read. */
-async function statusOf(base: string, { method, pattern }: Row, type: string, size: number) {
+async function statusOf(
+  base: string,
+  { method, pattern }: Row,
+  type: string,
+  size: number,
+  bearer: string,
+) {
   const client = await connectTo(base);
   const { host } = new URL(ORIGIN);
   client.send(
@@ -172,6 +178,7 @@ async function statusOf(base: string, { method, pattern }: Row, type: string, si
       `Host: ${host}`,
       `Origin: ${ORIGIN}`,
       `Content-Type: ${type}`,
+      ...(bearer === '' ? [] : [`Authorization: Bearer ${bearer}`]),
       `X-Link-Key: ${'A'.repeat(43)}`,
       `Content-Length: ${size}`,
       'Expect: 100-continue',
@@ -182,13 +189,15 @@ async function statusOf(base: string, { method, pattern }: Row, type: string, si
   return status;
 }
 
-/** The rows that read a body of this size without a credential. */
-async function readersOf(base: string, rows: readonly Row[], size: number) {
+/** The rows that read a body of this size, by default without a credential. */
+async function readersOf(base: string, rows: readonly Row[], size: number, bearer = '') {
   const found: string[] = [];
   for (const row of rows) {
     if (row.body.schema === null) continue;
     const types = ['application/json', 'application/x-www-form-urlencoded'];
-    const statuses = await Promise.all(types.map((type) => statusOf(base, row, type, size)));
+    const statuses = await Promise.all(
+      types.map((type) => statusOf(base, row, type, size, bearer)),
+    );
     if (statuses.includes(100)) found.push(`${row.method} ${row.pattern}`);
   }
   return found;
@@ -217,9 +226,14 @@ test('with passwords, a body may be larger by 12 KiB for each', async () => {
   assert.deepEqual(await readersOf(url.identity, rows, ONE + 12 * 1024 + 1), []);
 });
 
-test('with SHARE_ANYONE, only a new secret may be larger', async () => {
+test('with SHARE_ANYONE, only a new secret may be larger, and more with a token', async () => {
   const rows = TABLES.secrets?.all ?? [];
   assert.deepEqual(await readersOf(open.url.secrets, rows, LIMIT + 1), ['POST /api/store/encrypt']);
+  assert.deepEqual(await readersOf(open.url.secrets, rows, LIMIT + 1, AUTH_TOKEN), [
+    'POST /api/store/encrypt',
+    'POST /api/store/decrypt',
+    'POST /api/store/request',
+  ]);
 });
 
 test('the plain variant without a token reads up to MAX_BODY_BYTES', async () => {
