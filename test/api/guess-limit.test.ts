@@ -136,7 +136,7 @@ const CHECKS: Readonly<Record<Service, readonly Check[]>> = {
   plain: [['WEBHOOK_TOKEN', plainEvents, () => 'g', () => WEBHOOK_TOKEN]],
 };
 
-/** How long the token of a sender is cached, in which a limit lets pass one guess a second. */
+/** How long the token of a sender is cached. A network may send one more guess in each second. */
 const CACHE_SECONDS = 5;
 
 let networks = 0;

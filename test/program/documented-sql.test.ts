@@ -44,8 +44,8 @@ test('the query for locks says who waits for whom', async () => {
     await holder`lock table identity.users in access exclusive mode`;
     const waiting = withConnection(url, async (other) => other`select from identity.users`);
     const begun = Date.now();
-    // Tests of other databases of the server also wait for locks. A row may name the statement
-    // before, because PostgreSQL reads it before it looks for who blocks whom.
+    // Tests of other databases of the server also wait for locks. A row can show the previous
+    // statement of its session: PostgreSQL reads the statements before it looks for the blockers.
     const findRow = async () =>
       (await sql.unsafe(locks)).find(
         (row) => row.holder === pid && row.query === 'select from identity.users',
