@@ -68,7 +68,9 @@ function printFiles(title: string, files: readonly string[]): void {
   }
 }
 
-/** Files for browsers, with their lines and digests: a service delivers scripts as they are here. */
+/**
+ * Files for browsers, with their lines and digests: a service delivers scripts as they are here.
+ */
 function printPages(folder: string): void {
   const pages = [...readTree('src', /\.(js|html|css)$/)];
   const own = pages.filter(([file]) => file.startsWith(`src/${folder}/`));

@@ -76,7 +76,9 @@ export function describe(
 /** What the path begins with, such as `user` for `/api/user/`. */
 const tagOf = ({ pattern }: Route<unknown>) => /^\/(?:api\/)?(\w+)/.exec(pattern)?.[1] ?? 'index';
 
-/** Such as `get_api_user_user_id`. Paths are part of the interface, so it does not change either. */
+/**
+ * Such as `get_api_user_user_id`. Paths are part of the interface, so it does not change either.
+ */
 const operationId = ({ method, pattern }: Route<unknown>) =>
   [method.toLowerCase(), ...(pattern.match(/\w+/g) ?? ['index'])].join('_');
 

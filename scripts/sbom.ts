@@ -40,7 +40,10 @@ function ofAll(expression: string, names: string): Record<string, string> {
   return Object.fromEntries(names.split(' ').map((name) => [name, expression]));
 }
 
-/** @param file with the license of what has no SPDX expression here, such as data in the public domain */
+/**
+ * @param file with the license of what has no SPDX expression here, such as data in the public
+ * domain
+ */
 function licensesOf(name: string, file: string): Component['licenses'] {
   const expression = LICENSES[name];
   return expression ? [{ expression }] : [{ license: { name: `see ${file}` } }];

@@ -52,7 +52,9 @@ const users = Array.from({ length: USERS }, () => randomUUID());
 const tokens = Array.from({ length: SESSIONS }, () => randomUUID());
 const userName = randomUUID();
 
-/** Inserts as many users and sessions as the bearer check has. None is old enough to be prolonged. */
+/**
+ * Inserts as many users and sessions as the bearer check has. None is old enough to be prolonged.
+ */
 async function insertSessions(sql: Sql): Promise<void> {
   const owners = tokens.map((_, number) => users[number % USERS] ?? '');
   await sql`

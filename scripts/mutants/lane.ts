@@ -1,4 +1,6 @@
-/** Lanes run tests side by side: each has a compiled copy of the tree and a PostgreSQL of its own. */
+/**
+ * Lanes run tests side by side: each has a compiled copy of the tree and a PostgreSQL of its own.
+ */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { cpSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -124,7 +124,9 @@ function csvLines(text: string): Line[] {
 
 type Cells = ReadonlyArray<string | null>;
 
-/** @throws OperationFailed: with a wrong first line, all others would fail, or mean something else */
+/**
+ * @throws OperationFailed: with a wrong first line, all others would fail, or mean something else
+ */
 function checkColumns(names: Cells) {
   const { properties = {}, required = [] } = importedUser.jsonSchema;
   const known = Object.keys(properties);

@@ -207,7 +207,9 @@ export async function idOf(database: Database, { text }: Arguments) {
   return isUuid(id) ? id : (await findByName(database, name)).id;
 }
 
-/** The options that were given, by the members of a schema, whose names have `_` in place of `-`. */
+/**
+ * The options that were given, by the members of a schema, whose names have `_` in place of `-`.
+ */
 function givenOptions<T>({ jsonSchema }: Schema<T>, { text, flag }: Arguments) {
   const members = Object.entries(jsonSchema.properties ?? {}).map(([member, { type }]) => {
     const name = member.replaceAll('_', '-');

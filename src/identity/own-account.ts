@@ -52,7 +52,9 @@ const SELF_DELETION_OFF = new Failure('forbidden', {
   message: 'The operator of this service has not allowed it: ask an administrator.',
 });
 
-/** A recent sign-in has proved the second factor, if there is one; the password is asked for again. */
+/**
+ * A recent sign-in has proved the second factor, if there is one; the password is asked for again.
+ */
 export async function deleteOneself(
   call: IdentityCall<unknown, unknown, { password: string }>,
   service: IdentityService,

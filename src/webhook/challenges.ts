@@ -87,7 +87,9 @@ export function answerChallenge(
   return null;
 }
 
-/** @returns the value of the first of these parameters, which is the reply; null if there is none */
+/**
+ * @returns the value of the first of these parameters, which is the reply; null if there is none
+ */
 export function echoOf(query: URLSearchParams, names: readonly string[] = []) {
   const name = names.find((one) => query.has(one));
   return name === undefined ? null : isHarmless(query.get(name));

@@ -29,7 +29,9 @@ export const isReadable = (header: string) => !OF_MESSAGE.test(normalize(header)
 export const isKeepable = (header: string) =>
   isReadable(header) && !TRUSTED.test(normalize(header));
 
-/** Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts. */
+/**
+ * Names of headers, or JSON pointers into the body (RFC 6901). The first that is present counts.
+ */
 export type Places = readonly string[];
 
 /** The subject of a generic event, which WEBHOOK_ORDER=page_id takes for every source. */

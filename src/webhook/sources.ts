@@ -52,7 +52,7 @@ export type Source = Readonly<{
     body: JsonObject,
     secret: string | null,
   ) => ReceiveReply | string | null;
-  /** Parameters of the query of a handshake. The reply is the value of the first that is present. */
+  /** Query parameters of a handshake. The reply is the value of the first that is present. */
   echoed?: readonly string[];
   /** Which requests expect a reply without a body: 204 always, or 200 to forms. */
   emptyReply?: 'always' | 'to forms';

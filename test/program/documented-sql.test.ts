@@ -1,4 +1,6 @@
-/** The SQL of docs/database.md and docs/postgresql.md: rights of a role, and queries for operators. */
+/**
+ * The SQL of docs/database.md and docs/postgresql.md: rights of a role, and queries for operators.
+ */
 import assert from 'node:assert/strict';
 import { withConnection } from '../../scripts/postgres.ts';
 import { runCommand } from '../support/commands.ts';

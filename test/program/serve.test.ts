@@ -104,7 +104,9 @@ test('passing trouble of the database delays the start of each service, and is l
   }
 });
 
-/** The probe of each service says so, also if checks are shared or follow each other; and the log. */
+/**
+ * The probe of each service says so, also if checks are shared or follow each other; and the log.
+ */
 async function assertUnready(house: Gatehouse, problem: RegExp): Promise<void> {
   for (const service of SERVICES) {
     const asked = () => ask('GET', `${house.url[service]}/readyz`);

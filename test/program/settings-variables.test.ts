@@ -1,4 +1,6 @@
-/** Unknown, removed and foreign variables; those in files; what files and shells leave in a value. */
+/**
+ * Unknown, removed and foreign variables; those in files; what files and shells leave in a value.
+ */
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -237,7 +237,9 @@ test('the changelog begins with the version of the package', () => {
   assert.equal(/^## ([0-9.]+)/m.exec(read('CHANGELOG.md'))?.[1], version);
 });
 
-/** Whether a figure of a document is within 2 % of what is counted, so that a fix need not touch it. */
+/**
+ * Whether a figure of a document is within 2 % of what is counted, so that a fix need not touch it.
+ */
 function assertClose(shown: string, counted: number, what: string): void {
   const figure = Number(shown.replaceAll(',', '').replace('–', '0'));
   const isClose = Math.abs(figure - counted) <= Math.max(50, counted * 0.02);

@@ -12,7 +12,9 @@ import {
 } from '../../scripts/packed-forms.ts';
 import { densityOf, MAX_DENSITY, readTree, sizesOf } from '../../scripts/reading.ts';
 
-/** With browser scripts, tests and scripts. The tests run beside compiled files, which are left out. */
+/**
+ * With browser scripts, tests and scripts. The tests run beside compiled files, which are left out.
+ */
 const allCode = ['src', 'test', 'scripts'].flatMap((folder) => [
   ...readTree(folder, /\.(ts|mjs)$|\/pages\/[a-z-]+\.js$/),
 ]);

@@ -1,4 +1,6 @@
-/** Packages that documents, messages and scripts name: nothing of a stranger is fetched by a name. */
+/**
+ * Packages that documents, messages and scripts name: nothing of a stranger is fetched by a name.
+ */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

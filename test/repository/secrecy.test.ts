@@ -22,7 +22,9 @@ import {
 /** Sent in bodies, queries, paths, headers and credentials, well-formed and not. */
 const MARK = 'MARKED-0123456789-secret-value';
 
-/** In capitals or not: passwords are typed where names belong, which are compared in small letters. */
+/**
+ * In capitals or not: passwords are typed where names belong, which are compared in small letters.
+ */
 const holds = (text: string, mark: string) => text.toLowerCase().includes(mark.toLowerCase());
 
 interface Stage {

@@ -1,4 +1,6 @@
-/** The structure of src/ and of the tests: what may import what, and what stands in one place only. */
+/**
+ * The structure of src/ and of the tests: what may import what, and what stands in one place only.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { LIMITS } from '../../scripts/packed-forms.ts';
@@ -35,7 +37,9 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   top: ['commands', 'process', ...SERVICES, ...PARTS_OF_PLATFORM],
 };
 
-/** `src/platform/http/wire/reply.ts` → http, `src/secrets/start.ts` → secrets, `src/cli.ts` → top. */
+/**
+ * `src/platform/http/wire/reply.ts` → http, `src/secrets/start.ts` → secrets, `src/cli.ts` → top.
+ */
 const layerOf = (file: string) => /^src\/(?:platform\/)?([a-z]+)\//.exec(file)?.[1] ?? 'top';
 
 function upwardImports(tree: Tree): string[] {

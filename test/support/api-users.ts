@@ -80,7 +80,10 @@ const KEY_MEMBERS = wordsOf(`
   name provision_groups revoked rights scopes updated_at user user_id
 `);
 
-/** The specification's table "ApiKey", and a name, groups, rights, the time of its last use, and who created it. */
+/**
+ * The specification's table "ApiKey", and a name, groups, rights, the time of its last use, and who
+ * created it.
+ */
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);

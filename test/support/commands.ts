@@ -91,7 +91,9 @@ function createSink(isTTY = false) {
   };
 }
 
-/** One line on standard error says why, and nothing is on standard output. 78 has a line a problem. */
+/**
+ * One line on standard error says why, and nothing is on standard output. 78 has a line a problem.
+ */
 export function assertRefused(refused: Finished, code: number, said: RegExp): void {
   const { stdout, stderr } = refused;
   assert.deepEqual([refused.code, stdout], [code, ''], stderr);

@@ -39,7 +39,9 @@ export const sealWithPassphrase = (
   stretched: Buffer,
 ): Envelope => sealText(serverKey, clientKey, termsOf(metadata), text, { kdfParams, stretched });
 
-/** @returns the text, or what still needs a passphrase; null if the key or anything else is wrong */
+/**
+ * @returns the text, or what still needs a passphrase; null if the key or anything else is wrong
+ */
 export function open(
   serverKey: ServerKey,
   clientKey: Buffer,

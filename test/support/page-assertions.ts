@@ -28,7 +28,9 @@ const SHARED = readdirSync(shared);
 /** What a page loads in addition to its own scripts. */
 const FRAME_FILES = ['logo', 'site.css', 'style.css'];
 
-/** The names of the files of a service, and a file as it is sent: a page in the frame of the site. */
+/**
+ * The names of the files of a service, and a file as it is sent: a page in the frame of the site.
+ */
 export function pagesOf(service: 'secrets' | 'webhook') {
   const source = new URL(`../../src/${service}/pages/`, import.meta.url);
   return {

@@ -5,7 +5,9 @@ import { once } from 'node:events';
 import { createServer, type Server, type Socket } from 'node:net';
 import type { Owner } from './owner.ts';
 
-/** Linux chooses the ports of `listen(0)` and of clients from 32768 on, so none of them is taken. */
+/**
+ * Linux chooses the ports of `listen(0)` and of clients from 32768 on, so none of them is taken.
+ */
 const FIRST = 10_000;
 const END = 32_768;
 

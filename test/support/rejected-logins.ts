@@ -1,4 +1,6 @@
-/** Logins of every kind that gets the same 401 after the same work, so that none tells who exists. */
+/**
+ * Logins of every kind that gets the same 401 after the same work, so that none tells who exists.
+ */
 import { after } from 'node:test';
 import type { Sql } from 'postgres';
 import { hashPassword } from '../../src/identity/passwords.ts';

@@ -49,7 +49,10 @@ export type SecretsClient = ReturnType<typeof secretsClient>;
 /** A key of the right form, of no secret. */
 export const wrongKey = (): string => randomBytes(32).toString('base64url');
 
-/** The columns of a secret as stored; none if there is no such row. Tests look into them as they like. */
+/**
+ * The columns of a secret as stored; none if there is no such row. Tests look into them as they
+ * like.
+ */
 export async function storedSecret(sql: Sql, id: string): Promise<Record<string, any>> {
   const [row] = await sql`select * from secrets.secrets where id = ${id}`;
   return { ...row };

@@ -47,7 +47,9 @@ const STREAMS: ReadonlyMap<string | undefined, 'input' | 'stderr'> = new Map([
 ]);
 const DIRECTIVES = ['database', 'serve', 'environment'];
 const NO_NEWLINE = '\\ no newline at the end';
-/** `{id}`, `{ada=id}`, `{ada}` or `{n*256}`. JSON never has this form; `\{id}` is the text itself. */
+/**
+ * `{id}`, `{ada=id}`, `{ada}` or `{n*256}`. JSON never has this form; `\{id}` is the text itself.
+ */
 const PLACEHOLDER = /((?<!\\)\{[a-z][a-z_]*(?:=[a-z_]+|\*\d+)?\})/;
 
 interface Block {

@@ -53,7 +53,9 @@ export function latch(): { readonly opened: Promise<void>; readonly open: () => 
   return { opened, open: () => open() };
 }
 
-/** A few turns of the event loop, so that what runs at the same time has another order each time. */
+/**
+ * A few turns of the event loop, so that what runs at the same time has another order each time.
+ */
 export async function someTurns(): Promise<void> {
   for (let left = Math.random() * 5; left > 1; left -= 1) await turn();
 }

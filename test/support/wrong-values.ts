@@ -5,7 +5,9 @@
 import type { JsonSchema } from '../../src/platform/http/route/schema.ts';
 import { requiredOf, type Values } from './contract.ts';
 
-/** A body or query with faults of one kind. `at`: the paths of the members to blame, all of them. */
+/**
+ * A body or query with faults of one kind. `at`: the paths of the members to blame, all of them.
+ */
 export interface Wrong {
   readonly what: string;
   readonly value: Values;

@@ -14,7 +14,9 @@ export function parseAddress(text: string, maxLength = 2_048) {
   return hasUser || !URL.canParse(text) ? null : new URL(text);
 }
 
-/** Whether a browser may return to the origin. `*` stands for one label: `https://*.example.org`. */
+/**
+ * Whether a browser may return to the origin. `*` stands for one label: `https://*.example.org`.
+ */
 export function isListed(url: URL, { origin, returnOrigins }: Portal) {
   const listed: readonly string[] = [origin, ...returnOrigins];
   const wildcard = url.origin.replace(/\/\/[^.]+\./, '//*.');

@@ -210,7 +210,9 @@ export const enterPasskey = form(
   showStep,
 );
 
-/** In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none. */
+/**
+ * In place of a generated password, or of one that an administrator chose (ASVS 6.4.1), or none.
+ */
 export const choosePassword = form(
   portalForm,
   PASSWORD_FIELDS,

@@ -68,7 +68,9 @@ type Table = 'users' | 'sessions' | 'api_keys' | 'audit';
 /** Whether a user is in this group. */
 export const isInGroupSql = (sql: Sql, group: string) => sql`groups @> array[${group}]`;
 
-/** For a link `l`. It has the rights of the administrator and key who made it, as they are by now. */
+/**
+ * For a link `l`. It has the rights of the administrator and key who made it, as they are by now.
+ */
 export const isOpenLinkSql = (sql: Sql) => sql`
   not l.is_ended
     and l.expires_at > now()

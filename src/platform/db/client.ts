@@ -30,7 +30,7 @@ const CLOSE_MS = 250;
  */
 const GRACE_MS = 1_000;
 
-/** All others are set below: `postgres` takes missing ones from PG… variables of the environment. */
+/** All others are set below: `postgres` takes missing ones from PG… environment variables. */
 const FIXED_OPTIONS = {
   sslnegotiation: null,
   keep_alive: 30,

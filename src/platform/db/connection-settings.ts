@@ -40,7 +40,9 @@ export type PoolName = keyof typeof POOLS;
 /** For a read whose length a caller chooses. */
 export const SEARCH_SETTINGS = { ...BY_INDEX, statement_timeout: '2s' };
 
-/** The same for each connection, in the form that PostgreSQL shows, because `prepare` compares it. */
+/**
+ * The same for each connection, in the form that PostgreSQL shows, because `prepare` compares it.
+ */
 const FIXED = {
   // An acknowledged write must survive a crash.
   synchronous_commit: 'on',

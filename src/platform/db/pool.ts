@@ -60,7 +60,7 @@ export function createDatabase(address: DatabaseAddress, name: string, log: Log,
     write,
     /** Throws `Locked` instead of waiting for a lock. */
     tryWrite,
-    /** Statements that commit together. The work returns data: a returned `Failure` would commit. */
+    /** Statements that commit together. The work returns data: a `Failure` would commit. */
     transaction: <T extends Data>(work: Work<T>) => write((sql) => inTransaction(sql, work)),
     list,
     /** Reads whose length a caller chooses. */

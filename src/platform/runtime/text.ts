@@ -1,6 +1,8 @@
 import { isAscii, isUtf8, transcode } from 'node:buffer';
 
-/** Characters that could move the cursor, redraw the screen or reverse a text (CWE-117, CWE-150). */
+/**
+ * Characters that could move the cursor, redraw the screen or reverse a text (CWE-117, CWE-150).
+ */
 const UNSAFE = /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu;
 
 /** @returns one line: each run of control and invisible formatting characters is a space */

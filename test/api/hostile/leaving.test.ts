@@ -28,7 +28,9 @@ import { test, until } from '../../support/until.ts';
 const HOST = 'Host: gatehouse.test';
 const BODY = '{"name":"posted"}';
 
-/** A listener with POST /a and GET /b, and how often a body has reached the handler of the first. */
+/**
+ * A listener with POST /a and GET /b, and how often a body has reached the handler of the first.
+ */
 async function startCounting(t: TestContext, guard?: Parameters<typeof post>[1]) {
   let handled = 0;
   const count = () => {

@@ -58,7 +58,9 @@ async function startAnswering(
   return port;
 }
 
-/** It loads only our own pages. Containers often lack sandbox support and have little shared memory. */
+/**
+ * It loads only our own pages. Containers often lack sandbox support and have little shared memory.
+ */
 const FLAGS = wordsOf(`
   --headless=new --no-sandbox --disable-dev-shm-usage --disable-gpu --no-first-run
   --disable-background-networking --disable-breakpad --lang=en-GB

@@ -65,7 +65,9 @@ const followLink = (label: string) =>
     const links = [...document.querySelectorAll('.site-header a, #rows a')];
     links.find((link) => link.textContent === ${JSON.stringify(label)}).click();`);
 
-/** Of a window of this width, for a page of documentation and for a screen of twice as many pixels. */
+/**
+ * Of a window of this width, for a page of documentation and for a screen of twice as many pixels.
+ */
 async function takePicture(name: string, width: number): Promise<void> {
   await browser.setViewport(width, 400, 2);
   for (const scheme of ['light', 'dark'] as const) {

@@ -1,6 +1,7 @@
 /**
- * compose.yaml in Docker: the commands of docs/deployment-files.md, docs/deploy.md and docs/database.md, from an empty
- * machine to a restored database. Each test goes on where the one before it ended.
+ * compose.yaml in Docker: the commands of docs/deployment-files.md, docs/deploy.md and
+ * docs/database.md, from an empty machine to a restored database. Each test goes on where the one
+ * before it ended.
  */
 import assert from 'node:assert/strict';
 import { appendFileSync, readdirSync, readFileSync, rmSync } from 'node:fs';

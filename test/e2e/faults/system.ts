@@ -49,7 +49,9 @@ export async function startDatabase(t: Owner, directory = temporary(t)) {
       await server.ended;
       await proxy.cut();
     },
-    /** Kills the server process of one connection. PostgreSQL then ends all others, and recovers. */
+    /**
+     * Kills the server process of one connection. PostgreSQL then ends all others, and recovers.
+     */
     async killConnection(application: string) {
       const find = withConnection(
         server.url,

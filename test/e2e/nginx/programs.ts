@@ -27,7 +27,9 @@ const FORGED = [...REMOTE, ...NAMES].flatMap((name) =>
 const OF_STAFF = 'payroll';
 const FILES = { nginx: 'nginx/programs.conf', caddy: 'caddy/programs.caddyfile' };
 
-/** A user who has signed in on the sign-in page, with the cookie that a browser sends everywhere. */
+/**
+ * A user who has signed in on the sign-in page, with the cookie that a browser sends everywhere.
+ */
 async function signIn(setup: ProxySetup, change: object) {
   const member = await setup.addMember(change);
   const fields = { username: member.username, password: PASSWORD, return_to: '' };

@@ -1,4 +1,6 @@
-/** Two linters read the documents of the services. Their configurations say what is off, and why. */
+/**
+ * Two linters read the documents of the services. Their configurations say what is off, and why.
+ */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';

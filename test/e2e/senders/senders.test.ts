@@ -50,7 +50,9 @@ async function assertAccepted(answer: Answer, event: string, id: string, body: s
   assert.deepEqual({ ...row }, { event, delivery_id: id, body });
 }
 
-/** Long bodies and other alphabets are signed as others are; what is signed otherwise is rejected. */
+/**
+ * Long bodies and other alphabets are signed as others are; what is signed otherwise is rejected.
+ */
 async function assertJudged(
   send: Send,
   source: SignedSource,

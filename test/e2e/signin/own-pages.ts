@@ -30,7 +30,9 @@ const SHOWS_LIST = 'document.getElementById("rows")?.innerText.includes("for ali
 
 type OwnPages = Awaited<ReturnType<typeof startOwnPages>>;
 
-/** Share pages and inbox, an event for `alice`, who may use the inbox, and `mallory`, who may not. */
+/**
+ * Share pages and inbox, an event for `alice`, who may use the inbox, and `mallory`, who may not.
+ */
 async function startOwnPages(proxy: ProxyName) {
   const services = await launch(['secrets', 'webhook'], {
     TRUSTED_PROXIES: '127.0.0.1',

@@ -1,4 +1,7 @@
-/** The event commands: list, show, redeliver and tail. `transcripts/events.txt` has what they refuse. */
+/**
+ * The event commands: list, show, redeliver and tail. `transcripts/events.txt` has what they
+ * refuse.
+ */
 import assert from 'node:assert/strict';
 import { after, type TestContext } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';

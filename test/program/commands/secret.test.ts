@@ -1,4 +1,7 @@
-/** `secret put` and `secret get`: texts, files, and links as pages make and mail programs leave them. */
+/**
+ * `secret put` and `secret get`: texts, files, and links as pages make and mail programs leave
+ * them.
+ */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';

@@ -1,4 +1,6 @@
-/** Connections that fail before `postgres` listens are Unavailable, and the process does not end. */
+/**
+ * Connections that fail before `postgres` listens are Unavailable, and the process does not end.
+ */
 import assert from 'node:assert/strict';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { ask as askDatabase, openConnections, untilSql } from '../../support/connections.ts';

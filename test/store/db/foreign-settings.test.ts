@@ -56,7 +56,9 @@ const FOREIGN: Readonly<Record<string, readonly string[]>> = {
   row_security: ['off'],
 };
 
-/** Creates the function, and sets each setting that this server knows, to its last value at most. */
+/**
+ * Creates the function, and sets each setting that this server knows, to its last value at most.
+ */
 async function setAll(sql: Sql, at = 0) {
   await sql.unsafe(HIDING);
   const rows = await sql<Array<{ name: string }>>`select lower(name) as name from pg_settings`;

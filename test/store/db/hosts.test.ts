@@ -69,7 +69,9 @@ const READ_WRITE = 'alter system reset default_transaction_read_only';
 /** A port on which nothing listens. */
 const NOBODY = '127.0.0.1:1';
 
-/** With a real limit, a slow machine would skip a host that works. No other timer has this length. */
+/**
+ * With a real limit, a slow machine would skip a host that works. No other timer has this length.
+ */
 const CONNECT_SECONDS = 77;
 const CONNECT_TIMEOUT = `?connect_timeout=${CONNECT_SECONDS}`;
 const holdConnectTimeouts = (t: TestContext) => holdTimers(t, CONNECT_SECONDS * 1_000);

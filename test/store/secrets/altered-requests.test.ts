@@ -1,4 +1,6 @@
-/** Write access to the database must not suffice to change a request, or what its answer inherits. */
+/**
+ * Write access to the database must not suffice to change a request, or what its answer inherits.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

@@ -33,7 +33,9 @@ async function forwardTo(url: string) {
   return [error, heard - before];
 }
 
-/** First and last address of each special-purpose range of the IANA registries, and 168.63.129.16. */
+/**
+ * First and last address of each special-purpose range of the IANA registries, and 168.63.129.16.
+ */
 const PRIVATE = wordsOf(`
   0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.127.255.255 127.0.0.0 127.255.255.255
   169.254.0.0 169.254.255.255 172.16.0.0 172.31.255.255 192.0.0.0 192.0.0.255 192.0.2.0 192.0.2.255

@@ -1,4 +1,6 @@
-/** Password hashes of other programs: which are read, what is stored, and which password matches. */
+/**
+ * Password hashes of other programs: which are read, what is stored, and which password matches.
+ */
 import assert from 'node:assert/strict';
 import { pbkdf2Sync, scryptSync } from 'node:crypto';
 import { test } from 'node:test';

@@ -60,7 +60,9 @@ const ALONE = { isProven: false };
 const TEMPORARY = { hasTemporaryPassword: true };
 const TOO_OLD = 'signin_too_old';
 
-/** For an old session, one by the password alone, and one with a temporary password: `-` for may. */
+/**
+ * For an old session, one by the password alone, and one with a temporary password: `-` for may.
+ */
 const SESSIONS: ReadonlyArray<readonly [Action, old: string, alone: string, temporary: string]> = [
   ['remove factors of a user', TOO_OLD, TOO_OLD, 'forbidden'],
   ['change programs', TOO_OLD, TOO_OLD, 'forbidden'],

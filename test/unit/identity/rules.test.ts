@@ -102,7 +102,9 @@ const personNameError = errorIn(nameSchemas.first_name);
 
 const CONTROLS =
   '\0\x01\b\t\n\r\x1b\x7f\u0080\u0085\u009b\u061c\u200e\u200f\u202a\u202e\u2066\u2069';
-/** Format characters, tags, Hangul fillers, the grapheme joiner, variation selectors, and others. */
+/**
+ * Format characters, tags, Hangul fillers, the grapheme joiner, variation selectors, and others.
+ */
 const UNSEEN =
   '\u200b\u200c\u200d\u200e\u202e\u00ad\u2060\u2064\ufeff\u{e0041}\u2800\u115f\u1160\u3164' +
   '\uffa0\u034f\u17b4\u180b\ufe00\ufe0f\u{e0100}\u{1d159}\u{13441}';

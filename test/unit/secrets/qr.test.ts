@@ -1,4 +1,6 @@
-/** The QR codes of the pages: the codes of known texts, and published examples of the correction. */
+/**
+ * The QR codes of the pages: the codes of known texts, and published examples of the correction.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {

@@ -31,7 +31,9 @@ export function createBudget(size: number) {
     usedBy.add(network, bytes);
   }
 
-  /** Resolves once enough memory was released, or after `ms`. Who has waited longest looks first. */
+  /**
+   * Resolves once enough memory was released, or after `ms`. Who has waited longest looks first.
+   */
   async function waitUntil(isEnough: () => boolean, ms: number) {
     if (isEnough()) return;
     const signal = AbortSignal.timeout(ms);

@@ -53,7 +53,9 @@ test('a planted cookie stops no second step, and no challenge is bound to it', a
   assert.equal((await signInWith(passkey, id, { counter: 6 })).status, 200);
 });
 
-/** Uses up what the network may guess. With time, it may guess again: the clock must stand still. */
+/**
+ * Uses up what the network may guess. With time, it may guess again: the clock must stand still.
+ */
 async function guess(at: Pick<typeof portal, 'show'> = portal) {
   for (let tries = 0; tries < 1_000; tries += 1) {
     const { status } = await at.show('/api/auth/verify', `__Secure-gatehouse=${'x'.repeat(43)}`);

@@ -127,7 +127,9 @@ test('a wrong bearer or key is rejected even with a right cookie', async () => {
     assertStopped(await verify({ cookie, ...wrong }), 401, 'unauthorized');
 });
 
-/** Of other programs: a JSON Web Token, a random one, none, two, and what is no key of Gatehouse. */
+/**
+ * Of other programs: a JSON Web Token, a random one, none, two, and what is no key of Gatehouse.
+ */
 const FOREIGN: ReadonlyArray<Record<string, string>> = [
   ...[
     `Bearer ${btoa('{"alg":"none"}')}.${btoa('{"sub":"admin"}')}.`,
