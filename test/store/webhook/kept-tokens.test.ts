@@ -3,14 +3,17 @@
  * the end of a token or of a signing secret counts from the next request on, on every replica.
  */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
+import { after, type TestContext } from 'node:test';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
+import { stopClock } from '../../support/clock.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
 import { addToken, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
+import { test } from '../../support/until.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
 const { webhook, sql, database, databaseUrl } = await launchWebhook();
@@ -101,6 +104,47 @@ for (const [status, request] of [
     assert.deepEqual([...before, await send()], [status, 200, 401]);
   });
 }
+
+/** The largest body, and how many of them are received from one network at a time. */
+const BODY_BYTES = 65_536;
+const BODIES_OF_NETWORK = 64;
+
+/** Clients whose token is found in the cache and then revoked, and whose body does not end. */
+async function beginBodies(t: TestContext, count: number) {
+  const { id, token } = await generic();
+  assert.equal(await sendGeneric(token)(webhook, 'kept'), 200);
+  const pass = stopClock(t);
+  const begin = async () => {
+    const client = await connectTo(webhook);
+    t.after(client.leave);
+    client.send(
+      headOf([
+        'POST /webhook HTTP/1.1',
+        'Host: gatehouse.test',
+        `Authorization: Bearer ${token}`,
+        `Content-Length: ${BODY_BYTES}`,
+        'Expect: 100-continue',
+      ]),
+    );
+    return client;
+  };
+  const clients = await Promise.all(Array.from({ length: count }, begin));
+  for (const client of clients) assert.equal((await client.answer()).status, 100);
+  await revokeToken(database, 'webhook', id);
+  return { clients, begin, pass };
+}
+
+test('a token is looked up before the reply 408', async (t) => {
+  const { clients, pass } = await beginBodies(t, 1);
+  pass(3_600);
+  for (const client of clients) assert.equal((await client.answer()).status, 401);
+});
+
+test('a token is looked up before the reply 503', async (t) => {
+  const { begin } = await beginBodies(t, BODIES_OF_NETWORK);
+  const client = await begin();
+  assert.equal((await client.answer()).status, 401);
+});
 
 test('a token is looked up before a handshake is answered', async () => {
   const { id, token } = await addToken(database, 'github', 'a secret');
