@@ -240,6 +240,14 @@ const FOUND: ReadonlyArray<readonly [given: Given, ...Array<string | RegExp>]> =
     { NOTIFY_URL: 'http://a.example', NOTIFY_COMMAND: '/a' },
     'NOTIFY_URL and NOTIFY_COMMAND are set together; set only one of them.',
   ],
+  [
+    { WEBHOOK_FORWARD_URL: 'http://a.example', WEBHOOK_COMMAND: '["/a"]' },
+    'WEBHOOK_FORWARD_URL and WEBHOOK_COMMAND are set together; set only one of them.',
+  ],
+  [
+    { WEBHOOK_HANDLER: '/a', WEBHOOK_VARIANT: 'plain' },
+    'WEBHOOK_HANDLER requires WEBHOOK_VARIANT=extended: the plain variant stores no events.',
+  ],
   [{ SITE_COLOR: 'red; } body { display: none' }, 'SITE_COLOR must be a color such as #0a7d4b.'],
   [{ SITE_COLOR: '#fff' }, /^SITE_COLOR must be a color/],
   [{ SITE_NAME: 'two\nlines' }, 'SITE_NAME must be one line of at most 300 characters.'],
