@@ -3,9 +3,9 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { variables } from '../../support/gatehouse.ts';
+import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import type { Owner } from '../../support/owner.ts';
 import {
   buildProgram,
@@ -13,9 +13,6 @@ import {
   startProgram,
   type StartOptions,
 } from '../../support/process.ts';
-import { startProxy } from '../../support/proxy.ts';
-import { type PostgresServer, startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { startTarget, type Target } from './load/webhook.ts';
 import { createRandom, SEED } from './random.ts';
 
@@ -24,37 +21,16 @@ export type ServiceName = (typeof SERVICES)[number];
 
 export type Database = Awaited<ReturnType<typeof startDatabase>>;
 
-/** @param directory where its files are; by default a temporary directory */
-export async function startDatabase(t: Owner, directory = temporary(t)) {
-  let server: PostgresServer = await startPostgres({ directory, durable: true });
-  // Stops the server even if the test has failed to start it again.
-  t.after(() => server.stop());
-  const proxy = await startProxy(t, server.url);
-  const restart = async () => {
-    server = await startPostgres({ directory, durable: true });
-    await proxy.restore(server.url);
-  };
+export async function startDatabase(t: Owner, directory?: string) {
+  const killable = await startKillablePostgres(t, directory);
+  const { server, query, restart } = killable;
   return {
-    /** Through the proxy: the same after a restart and a failover. */
-    url: proxy.url,
-    proxy,
-    /** Holds the server's files. */
-    directory,
-    /** Starts the server again, which has ended. */
-    restart,
-    server: () => server,
-    /** Kills the server and its connections. */
-    async kill() {
-      process.kill(server.processId, 'SIGKILL');
-      await server.ended;
-      await proxy.cut();
-    },
+    ...killable,
     /**
      * Kills the server process of one connection. PostgreSQL then ends all others, and recovers.
      */
     async killConnection(application: string) {
-      const find = withConnection(
-        server.url,
+      const find = query(
         (sql) => sql<Array<{ pid: number }>>`
           select pid from pg_stat_activity
           where application_name like ${`${application}%`} order by random() limit 1`,
@@ -65,23 +41,12 @@ export async function startDatabase(t: Owner, directory = temporary(t)) {
     },
     /** Stops the server, copies its files, and starts it again. */
     async copyTo(copy: string) {
-      await server.stop();
+      await server().stop();
       // With the owner, who may be another user: PostgreSQL does not run as root.
-      execFileSync('cp', ['-a', directory, copy]);
+      execFileSync('cp', ['-a', killable.directory, copy]);
       await restart();
     },
-    /** Lets the proxy lead to another server. */
-    async moveTo(other: PostgresServer) {
-      server = other;
-      await proxy.restore(server.url);
-    },
   };
-}
-
-export function temporary(t: Owner): string {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-faults');
-  t.after(() => removeTemporary(directory));
-  return directory;
 }
 
 export type System = Awaited<ReturnType<typeof startSystem>>;
@@ -93,7 +58,7 @@ const READY_MS = 45_000;
 export async function startSystem(t: Owner, database?: Database) {
   const used = database ?? (await startDatabase(t));
   return {
-    ...(await startServices(t, used.url, () => used.server().url)),
+    ...(await startServices(t, used.proxyUrl, () => used.server().url)),
     database: used,
   };
 }
