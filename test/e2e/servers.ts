@@ -36,16 +36,13 @@ export async function createServer(
   const url = (role: string, database: string) =>
     `postgres://${role}:${PASSWORD}@127.0.0.1:${port}/${database}`;
   let running: Supervised | undefined;
-  const end = async (signal: 'INT' | 'KILL') => {
-    running?.tell(signal);
-    await running?.ended;
-  };
   return {
     port,
     url,
-    /** As `pg_ctl stop --mode fast`. */
-    stop: () => end('INT'),
-    kill: () => end('KILL'),
+    async kill() {
+      running?.tell('KILL');
+      await running?.ended;
+    },
     async start() {
       const deadline = Date.now() + READY_MS;
       for (let isEnded = true; !(await answers(url('postgres', 'postgres'))); await sleep(50)) {
@@ -62,6 +59,13 @@ export async function createServer(
     },
   };
 }
+
+/** Creates the database gatehouse, which belongs to a role of this name. */
+export const createOwned = (administrator: string) =>
+  withConnection(administrator, async (sql) => {
+    await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
+    await sql`create database gatehouse owner gatehouse`;
+  });
 
 const answers = (url: string) =>
   withConnection(url, (sql) => sql`select`).then(

@@ -117,21 +117,20 @@ export async function startServices(
     /** Resolves when all three services say that they are ready. */
     async untilReady() {
       for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
-        const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));
+        const urls = SERVICES.map((service) => `${url(service)}/readyz`);
+        const statuses = await Promise.all(urls.map(statusOf));
         if (statuses.every((status) => status === 200)) return;
-        const text = JSON.stringify(
-          Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])),
-        );
-        assert.ok(Date.now() < deadline, `not ready ${READY_MS} ms after the fault: ${text}`);
+        const late = `not ready ${READY_MS} ms after the fault: ${statuses.join()}`;
+        assert.ok(Date.now() < deadline, late);
       }
     },
   };
 }
 
-/** @returns the status of the probe; 0 if there is none */
-async function readiness(url: string): Promise<number> {
+/** @returns the status of the answer; 0 if there is none */
+export async function statusOf(url: string): Promise<number> {
   try {
-    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) });
+    const response = await fetch(url, { signal: AbortSignal.timeout(5_000) });
     await response.text();
     return response.status;
   } catch {

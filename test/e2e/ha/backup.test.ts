@@ -20,7 +20,7 @@ import { test } from '../../support/until.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { stopInOrder } from '../faults/scenario.ts';
 import { SERVICES, startServices } from '../faults/system.ts';
-import { createServer, PASSWORD } from '../servers.ts';
+import { createOwned, createServer } from '../servers.ts';
 import { createMachine, findPostgres } from './cluster.ts';
 
 const BIN = findPostgres() ?? assert.fail('PostgreSQL is not installed');
@@ -29,10 +29,7 @@ const BIN = findPostgres() ?? assert.fail('PostgreSQL is not installed');
 async function startDatabase(t: TestContext) {
   const server = await createServer(createMachine(t), BIN, 'postgres', []);
   await server.start();
-  await withConnection(server.url('postgres', 'postgres'), async (sql) => {
-    await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
-    await sql`create database gatehouse owner gatehouse`;
-  });
+  await createOwned(server.url('postgres', 'postgres'));
   return server.url('gatehouse', 'gatehouse');
 }
 

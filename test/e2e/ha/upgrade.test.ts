@@ -8,13 +8,12 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask } from '../../support/gatehouse.ts';
 import { freePorts } from '../../support/ports.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { startTarget } from '../faults/load/webhook.ts';
 import { createRandom, SEED } from '../faults/random.ts';
-import { type ServiceName, SERVICES, settingsOf } from '../faults/system.ts';
+import { type ServiceName, SERVICES, settingsOf, statusOf } from '../faults/system.ts';
 import { findProgram, start } from '../programs.ts';
 
 type Ports = Readonly<Record<ServiceName, string>>;
@@ -34,7 +33,7 @@ async function startReplica(t: TestContext, environment: Record<string, string>,
   });
   for (const service of SERVICES) {
     const probe = `http://127.0.0.1:${ports[service]}/readyz`;
-    const isReady = async () => (await ask('GET', probe).catch(() => null))?.status === 200;
+    const isReady = async () => (await statusOf(probe)) === 200;
     await untilSql(isReady, `${service} is ready`);
   }
   return replica;
