@@ -11,7 +11,7 @@ import { blocksUnder } from '../../support/documents.ts';
 import { untilSql } from '../../support/connections.ts';
 import { SERVICES } from '../../support/settings.ts';
 import { type HeaderFields, NAVIGATION } from '../nginx/setup.ts';
-import { startDocker } from './docker.ts';
+import { startDocker, untilHealthy } from './docker.ts';
 import { createStack, DOMAIN } from './stack.ts';
 
 const HOSTS = ['login', 'secrets', 'hooks'] as const;
@@ -79,7 +79,7 @@ let cookie: Awaited<ReturnType<typeof signIn>>;
 test('the documented command starts everything, and Docker finds it healthy', async () => {
   compose('up', '--detach', '--build');
   await untilAllServed();
-  for (const service of ['postgres', ...SERVICES]) await docker.untilHealthy(containerOf(service));
+  for (const service of ['postgres', ...SERVICES]) await untilHealthy(docker, containerOf(service));
 });
 
 test('people sign in, and secrets and events arrive, with the address of the client', async () => {

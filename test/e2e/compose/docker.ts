@@ -73,19 +73,15 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
     run('docker', ['build', '--quiet', '--tag', name, context]);
   const inspect = (name: string, format: string) =>
     run('docker', ['inspect', '--format', format, name]).stdout.trim();
-  return {
-    directory,
-    run,
-    tryRun,
-    inspect,
-    /** Waits until Docker's own health check says that the container is healthy. */
-    async untilHealthy(name: string): Promise<void> {
-      const limit = Date.now() + HEALTH_MS;
-      for (; inspect(name, '{{.State.Health.Status}}') !== 'healthy'; await sleep(500)) {
-        if (Date.now() < limit) continue;
-        const { output: lines } = run('docker', ['logs', '--tail', '20', name]);
-        throw new Error(`not healthy: ${inspect(name, '{{json .State}}')}\n${lines}`);
-      }
-    },
-  };
+  return { directory, run, tryRun, inspect };
+}
+
+/** Waits until Docker's own health check says that the container is healthy. */
+export async function untilHealthy({ run, inspect }: Docker, name: string): Promise<void> {
+  const limit = Date.now() + HEALTH_MS;
+  for (; inspect(name, '{{.State.Health.Status}}') !== 'healthy'; await sleep(500)) {
+    if (Date.now() < limit) continue;
+    const { output } = run('docker', ['logs', '--tail', '20', name]);
+    throw new Error(`not healthy: ${inspect(name, '{{json .State}}')}\n${output}`);
+  }
 }

@@ -11,7 +11,7 @@ import { CONTAINERS } from '../../../scripts/bench/containers.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { freePort } from '../programs.ts';
-import { startDocker } from './docker.ts';
+import { startDocker, untilHealthy } from './docker.ts';
 import { copyTree } from './stack.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 1);
@@ -41,7 +41,7 @@ for (const { mebibytes, settings } of CONTAINERS) {
         WEBHOOK_PORT: String(ports.webhook),
       };
       runContainer(name, mebibytes, environment);
-      await docker.untilHealthy(name);
+      await untilHealthy(docker, name);
       for (const attack of ATTACKS) {
         const sockets: Socket[] = [];
         await attack.run(ports, sockets);
@@ -49,7 +49,7 @@ for (const { mebibytes, settings } of CONTAINERS) {
         await sleep(1_000);
       }
       // The health check of Docker fails if the kernel ends it, and may time out during an attack.
-      await docker.untilHealthy(name);
+      await untilHealthy(docker, name);
       const state = '{{.RestartCount}} {{.State.Running}} {{.State.OOMKilled}}';
       assert.equal(docker.inspect(name, state), '0 true false');
       docker.run('docker', ['rm', '--force', name]);
