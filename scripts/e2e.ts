@@ -44,6 +44,7 @@ const SUITES: Readonly<Record<string, Suite>> = {
   ha: {
     summary: 'failover with Patroni and poolers, rolling upgrades, backup and restore',
     folders: ['ha', 'pgbouncer'],
+    installs: ['nginx'],
     isSerial: true,
   },
   image: {
