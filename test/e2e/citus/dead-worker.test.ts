@@ -1,6 +1,5 @@
 /** A worker is away: its secrets cannot be used, all others can, and nothing is used up. */
 import assert from 'node:assert/strict';
-import { untilSql } from '../../support/connections.ts';
 import { type Answer, ask } from '../../support/gatehouse.ts';
 import { test } from '../../support/until.ts';
 import { portsOf, startSecrets } from './cluster.ts';
@@ -47,17 +46,4 @@ test('a dead worker: its secrets are 503, also beside others, and no read is use
   for (const { wasDead, answer } of await readAll())
     assert.equal(answer.status, wasDead ? 200 : 404);
   assert.equal((await client.list()).status, 200);
-});
-
-test('without the coordinator the service is not ready', async (t) => {
-  const { citus, base, client } = await startSecrets(t);
-  await citus.coordinator.kill();
-  assertUnavailable(await client.encrypt({ password: 'text' }));
-  assert.equal((await ask('GET', `${base}/readyz`)).status, 503);
-  await citus.coordinator.start();
-  await untilSql(
-    async () => (await ask('GET', `${base}/readyz`)).status === 200,
-    'the service is ready again',
-  );
-  assert.equal((await client.encrypt({ password: 'text' })).status, 201);
 });

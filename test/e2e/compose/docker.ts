@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { closeSync, mkdirSync, openSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { supervise } from '../../../scripts/supervise.ts';
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { until } from '../../support/until.ts';
@@ -16,6 +17,7 @@ export type Docker = Awaited<ReturnType<typeof startDocker>>;
 const PACKET_FILTERS = ['iptables', 'ip6tables'];
 /** The network device that the daemon makes, and leaves behind too. */
 const DEVICE = 'docker0';
+const HEALTH_MS = 120_000;
 
 /** Starts the daemon, and builds the images that the tests cannot fetch. */
 export async function startDocker(owner: { after(fn: () => Promise<void>): void }) {
@@ -69,5 +71,17 @@ export async function startDocker(owner: { after(fn: () => Promise<void>): void 
   mkdirSync(contexts);
   for (const [name, context] of createContexts(contexts))
     run('docker', ['build', '--quiet', '--tag', name, context]);
-  return { directory, socket, run, tryRun };
+  const inspect = (name: string, format: string) =>
+    run('docker', ['inspect', '--format', format, name]).stdout.trim();
+  return { directory, run, tryRun, inspect };
+}
+
+/** Waits until Docker's own health check says that the container is healthy. */
+export async function untilHealthy({ run, inspect }: Docker, name: string): Promise<void> {
+  const limit = Date.now() + HEALTH_MS;
+  for (; inspect(name, '{{.State.Health.Status}}') !== 'healthy'; await sleep(500)) {
+    if (Date.now() < limit) continue;
+    const { output } = run('docker', ['logs', '--tail', '20', name]);
+    throw new Error(`not healthy: ${inspect(name, '{{json .State}}')}\n${output}`);
+  }
 }

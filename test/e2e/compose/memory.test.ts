@@ -11,7 +11,7 @@ import { CONTAINERS } from '../../../scripts/bench/containers.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { freePort } from '../programs.ts';
-import { startDocker } from './docker.ts';
+import { startDocker, untilHealthy } from './docker.ts';
 import { copyTree } from './stack.ts';
 
 const ROUNDS = Number(process.env.ROUNDS ?? 1);
@@ -41,7 +41,7 @@ for (const { mebibytes, settings } of CONTAINERS) {
         WEBHOOK_PORT: String(ports.webhook),
       };
       runContainer(name, mebibytes, environment);
-      await untilHealth(name, 'healthy');
+      await untilHealthy(docker, name);
       for (const attack of ATTACKS) {
         const sockets: Socket[] = [];
         await attack.run(ports, sockets);
@@ -49,14 +49,9 @@ for (const { mebibytes, settings } of CONTAINERS) {
         await sleep(1_000);
       }
       // The health check of Docker fails if the kernel ends it, and may time out during an attack.
-      await untilHealth(name, 'healthy');
-      const ended = docker.run('docker', [
-        'inspect',
-        '--format',
-        '{{.RestartCount}} {{.State.Running}} {{.State.OOMKilled}}',
-        name,
-      ]);
-      assert.equal(ended.stdout.trim(), '0 true false');
+      await untilHealthy(docker, name);
+      const state = '{{.RestartCount}} {{.State.Running}} {{.State.OOMKilled}}';
+      assert.equal(docker.inspect(name, state), '0 true false');
       docker.run('docker', ['rm', '--force', name]);
     }
   });
@@ -73,18 +68,4 @@ function runContainer(name: string, mebibytes: number, environment: Environment)
   ]);
   const words = ['run', '--detach', '--name', name, '--network', 'host', '--read-only'];
   docker.run('docker', [...words, ...memory, ...health, ...variables, 'gatehouse']);
-}
-
-async function untilHealth(name: string, wanted: string): Promise<void> {
-  const format = '{{.State.Health.Status}} {{.State.Status}}';
-  for (let seconds = 0; seconds < 60; seconds += 1) {
-    const { stdout } = docker.run('docker', ['inspect', '--format', format, name]);
-    const [health, status] = stdout.trim().split(' ');
-    if (health === wanted) return;
-    if (status === 'exited') break;
-    await sleep(1_000);
-  }
-  const { output } = docker.run('docker', ['logs', '--tail', '20', name]);
-  const state = docker.run('docker', ['inspect', '--format', '{{json .State}}', name]).stdout;
-  throw new Error(`${name} is not ${wanted}: ${state}\n${output}`);
 }

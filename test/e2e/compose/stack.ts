@@ -1,7 +1,6 @@
 /** compose.yaml, started as docs/deployment-files.md says. */
 import { cpSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { untilSql } from '../../support/connections.ts';
 import { tree } from '../image/build.ts';
 import { askProxy, type ProxyRequest } from '../nginx/setup.ts';
@@ -10,7 +9,6 @@ import type { Docker } from './docker.ts';
 /** Names below it lead to this machine, and Caddy signs their certificates itself. */
 export const DOMAIN = 'gatehouse.localhost';
 const HTTPS = { port: 443 };
-const HEALTH_MS = 120_000;
 
 /** Copies what an image is built from, and deploy/. @returns where they are */
 export function copyTree({ directory }: Docker): string {
@@ -38,8 +36,7 @@ export function createStack(docker: Docker) {
   const compose = (...words: string[]) =>
     docker.run('docker-compose', ['--file', file, ...words], { DOMAIN });
   const containerOf = (service: string) => compose('ps', '--quiet', service).stdout.trim();
-  const inspect = (service: string, format: string) =>
-    docker.run('docker', ['inspect', '--format', format, containerOf(service)]).stdout.trim();
+  const inspect = (service: string, format: string) => docker.inspect(containerOf(service), format);
 
   return {
     place,
@@ -51,17 +48,6 @@ export function createStack(docker: Docker) {
     secret: (name: string) =>
       readFileSync(join(place, 'deploy/compose/secrets', name), 'utf8').replace(/\n$/, ''),
     visit,
-    /** Waits until Docker's own health checks say that the services are healthy. */
-    async untilHealthy(...services: readonly string[]): Promise<void> {
-      const limit = Date.now() + HEALTH_MS;
-      for (const service of services) {
-        while (inspect(service, '{{.State.Health.Status}}') !== 'healthy') {
-          if (Date.now() > limit)
-            throw new Error(`${service}: ${compose('logs', '--tail=20', service).output}`);
-          await sleep(500);
-        }
-      }
-    },
     /** Waits until a request through Caddy is answered by the service. */
     untilServed: (name: string): Promise<void> =>
       untilSql(async () => {

@@ -5,10 +5,10 @@
 import { appendFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { makeDirectory } from '../../support/directories.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { expectFailures, scenario } from './scenario.ts';
-import { temporary } from './system.ts';
 
 /** Longer than any commit takes, shorter than the services wait. */
 const STALLED_MS = 4_000;
@@ -16,7 +16,7 @@ const STALLED_MS = 4_000;
 scenario('a synchronous standby that is promoted', async (fault) => {
   const { t, database, load } = fault;
   // The embedded PostgreSQL has no pg_basebackup: the files are copied while the server is stopped.
-  const directory = join(temporary(t), 'standby');
+  const directory = join(makeDirectory(t, 'faults'), 'standby');
   await database.copyTo(directory);
   const replication = await startProxy(t, database.server().url);
   const data = join(directory, 'postgres/data');

@@ -7,10 +7,11 @@
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { makeDirectory } from '../../support/directories.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { scenario, stopInOrder } from './scenario.ts';
-import { SERVICES, temporary } from './system.ts';
+import { SERVICES } from './system.ts';
 
 /** The table of each schema that grows a column. */
 const TABLES = { identity: 'users', secrets: 'secrets', webhook: 'events' } as const;
@@ -39,7 +40,7 @@ scenario(
   'a rolling upgrade, a rollback and the upgrade again',
   async ({ t, system, database, load }) => {
     const older = buildProgram();
-    const newer = buildNewer(temporary(t));
+    const newer = buildNewer(makeDirectory(t, 'faults'));
     const environment = { ...system.environment, LOG_LEVEL: 'info' };
     let current = SERVICES.map((service) => system.running(service));
     const replaceBy = async (...programs: readonly string[]) => {

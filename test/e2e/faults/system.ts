@@ -3,9 +3,9 @@
  */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { tmpdir } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { variables } from '../../support/gatehouse.ts';
+import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import type { Owner } from '../../support/owner.ts';
 import {
   buildProgram,
@@ -13,9 +13,6 @@ import {
   startProgram,
   type StartOptions,
 } from '../../support/process.ts';
-import { startProxy } from '../../support/proxy.ts';
-import { type PostgresServer, startPostgres, withConnection } from '../../../scripts/postgres.ts';
-import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { startTarget, type Target } from './load/webhook.ts';
 import { createRandom, SEED } from './random.ts';
 
@@ -24,37 +21,16 @@ export type ServiceName = (typeof SERVICES)[number];
 
 export type Database = Awaited<ReturnType<typeof startDatabase>>;
 
-/** @param directory where its files are; by default a temporary directory */
-export async function startDatabase(t: Owner, directory = temporary(t)) {
-  let server: PostgresServer = await startPostgres({ directory, durable: true });
-  // Stops the server even if the test has failed to start it again.
-  t.after(() => server.stop());
-  const proxy = await startProxy(t, server.url);
-  const restart = async () => {
-    server = await startPostgres({ directory, durable: true });
-    await proxy.restore(server.url);
-  };
+export async function startDatabase(t: Owner, directory?: string) {
+  const killable = await startKillablePostgres(t, directory);
+  const { server, query, restart } = killable;
   return {
-    /** Through the proxy: the same after a restart and a failover. */
-    url: proxy.url,
-    proxy,
-    /** Holds the server's files. */
-    directory,
-    /** Starts the server again, which has ended. */
-    restart,
-    server: () => server,
-    /** Kills the server and its connections. */
-    async kill() {
-      process.kill(server.processId, 'SIGKILL');
-      await server.ended;
-      await proxy.cut();
-    },
+    ...killable,
     /**
      * Kills the server process of one connection. PostgreSQL then ends all others, and recovers.
      */
     async killConnection(application: string) {
-      const find = withConnection(
-        server.url,
+      const find = query(
         (sql) => sql<Array<{ pid: number }>>`
           select pid from pg_stat_activity
           where application_name like ${`${application}%`} order by random() limit 1`,
@@ -65,23 +41,12 @@ export async function startDatabase(t: Owner, directory = temporary(t)) {
     },
     /** Stops the server, copies its files, and starts it again. */
     async copyTo(copy: string) {
-      await server.stop();
+      await server().stop();
       // With the owner, who may be another user: PostgreSQL does not run as root.
-      execFileSync('cp', ['-a', directory, copy]);
+      execFileSync('cp', ['-a', killable.directory, copy]);
       await restart();
     },
-    /** Lets the proxy lead to another server. */
-    async moveTo(other: PostgresServer) {
-      server = other;
-      await proxy.restore(server.url);
-    },
   };
-}
-
-export function temporary(t: Owner): string {
-  const directory = makeTemporary(tmpdir(), 'gatehouse-faults');
-  t.after(() => removeTemporary(directory));
-  return directory;
 }
 
 export type System = Awaited<ReturnType<typeof startSystem>>;
@@ -93,7 +58,7 @@ const READY_MS = 45_000;
 export async function startSystem(t: Owner, database?: Database) {
   const used = database ?? (await startDatabase(t));
   return {
-    ...(await startServices(t, used.url, () => used.server().url)),
+    ...(await startServices(t, used.proxyUrl, () => used.server().url)),
     database: used,
   };
 }
@@ -152,21 +117,20 @@ export async function startServices(
     /** Resolves when all three services say that they are ready. */
     async untilReady() {
       for (const deadline = Date.now() + READY_MS; ; await sleep(100)) {
-        const statuses = await Promise.all(SERVICES.map((service) => readiness(url(service))));
+        const urls = SERVICES.map((service) => `${url(service)}/readyz`);
+        const statuses = await Promise.all(urls.map(statusOf));
         if (statuses.every((status) => status === 200)) return;
-        const text = JSON.stringify(
-          Object.fromEntries(SERVICES.map((service, index) => [service, statuses[index]])),
-        );
-        assert.ok(Date.now() < deadline, `not ready ${READY_MS} ms after the fault: ${text}`);
+        const late = `not ready ${READY_MS} ms after the fault: ${statuses.join()}`;
+        assert.ok(Date.now() < deadline, late);
       }
     },
   };
 }
 
-/** @returns the status of the probe; 0 if there is none */
-async function readiness(url: string): Promise<number> {
+/** @returns the status of the answer; 0 if there is none */
+export async function statusOf(url: string): Promise<number> {
   try {
-    const response = await fetch(`${url}/readyz`, { signal: AbortSignal.timeout(5_000) });
+    const response = await fetch(url, { signal: AbortSignal.timeout(5_000) });
     await response.text();
     return response.status;
   } catch {

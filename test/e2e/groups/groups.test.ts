@@ -4,21 +4,23 @@
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { Agent, request } from 'node:http';
+import { writeFileSync } from 'node:fs';
 import { once } from 'node:events';
+import { Agent } from 'node:http';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { errorCode } from '../../../scripts/setup-error.ts';
 import { createDatabase } from '../../support/database.ts';
-import { variables } from '../../support/gatehouse.ts';
-import { root, runProgram, startProgram } from '../../support/process.ts';
-import { temporary } from '../faults/system.ts';
+import { makeDirectory } from '../../support/directories.ts';
+import { ask, variables } from '../../support/gatehouse.ts';
+import { root, startProgram } from '../../support/process.ts';
 import { deployed, type ProxyName, startReloadable } from '../nginx/setup.ts';
 import { freePort } from '../programs.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
+import { openWebhook } from '../../support/senders.ts';
+import { createToken } from '../../support/tokens.ts';
 
 /** Of each group, from the senders that are in it at the end. */
 const EVENTS = Number(process.env.EVENTS || 10_000);
@@ -79,24 +81,13 @@ async function startGroup(t: TestContext, name: GroupName, target: string) {
 
 type Sender = Awaited<ReturnType<typeof createSender>>;
 /** @param count of its events */
-async function createSender(
-  t: TestContext,
-  { environment, database }: Group,
-  name: string,
-  count: number,
-) {
-  const words = ['token', 'create', '--name', name];
-  const { code, stdout, stderr } = await runProgram(t, root, words, environment);
-  assert.equal(code, 0, stderr);
-  const token = /^\S{30,}$/m.exec(stdout)?.[0] ?? assert.fail(stdout);
-  const digest = createHash('sha256').update(token).digest();
-  const [row] = await database.sql`select id from webhook.tokens where digest = ${digest}`;
+async function createSender(t: TestContext, group: Group, name: string, count: number) {
+  const webhook = openWebhook(t, group.database.url);
+  const created = await createToken(webhook, { name, role: 'sender', source: 'generic' }, null);
   return {
-    ...{ name, token, id: String(row?.id), count },
+    ...{ name, count, ...created },
     /** Event ids by delivery id. */
     acknowledged: new Map<string, string>(),
-    /** Replies by status. */
-    replies: new Map<number, number>(),
     /** The connections that were answered 503. */
     held: new Set<Agent>(),
   };
@@ -106,33 +97,22 @@ const bodyOf = (delivery: string) =>
   JSON.stringify({ event: 'counted', data: { page_id: '1', delivery } });
 
 /** @returns the id of the event, or null if the sender must send it again */
-async function send(port: number, sender: Sender, delivery: string, agent: Agent) {
-  const { name, token, replies, held } = sender;
-  const headers = {
-    host: 'hooks.example.org',
-    authorization: `Bearer ${token}`,
-    'content-type': 'application/json',
-    'webhook-id': delivery,
-  };
-  const path = `/from/${name}/webhook`;
-  const sent = request({ host: '127.0.0.1', port, path, method: 'POST', headers, agent });
-  sent.end(bodyOf(delivery));
+async function send(port: number, { name, token, held }: Sender, agent: Agent, delivery: string) {
+  const headers = { host: 'hooks.example.org', 'webhook-id': delivery };
+  const sent = { bearer: token, headers, body: bodyOf(delivery), agent };
   try {
-    const [response] = await once(sent, 'response');
-    const text = await readText(response);
-    replies.set(response.statusCode, (replies.get(response.statusCode) ?? 0) + 1);
-    if (response.statusCode === 503) {
-      assert.ok(response.headers['retry-after'], '503 without Retry-After');
+    const url = `http://127.0.0.1:${port}/from/${name}/webhook`;
+    const { status, headers: received, json, text } = await ask('POST', url, sent);
+    if (status === 503) {
+      assert.ok(received.has('retry-after'), '503 without Retry-After');
       held.add(agent);
       return null;
     }
-    assert.equal(response.statusCode, 200, `${delivery}, ${held.size} held: ${text}`);
-    const reply: { id: string } = JSON.parse(text);
-    return reply.id;
+    assert.equal(status, 200, `${delivery}, ${held.size} held: ${text}`);
+    return String(json.id);
   } catch (error) {
     // The proxy has closed an idle connection when it read its configuration again.
-    const isClosed = error instanceof Error && 'code' in error && error.code === 'ECONNRESET';
-    if (isClosed) return null;
+    if (errorCode(error) === 'ECONNRESET') return null;
     throw error;
   }
 }
@@ -141,25 +121,22 @@ async function send(port: number, sender: Sender, delivery: string, agent: Agent
 async function run(port: number, sender: Sender): Promise<void> {
   const { name, count, acknowledged } = sender;
   let next = 0;
+  const deliver = async (agent: Agent, delivery: string) => {
+    let id = await send(port, sender, agent, delivery);
+    for (; id === null; id = await send(port, sender, agent, delivery)) await sleep(50);
+    const first = acknowledged.get(delivery) ?? id;
+    assert.equal(id, first, `${delivery} was acknowledged under two ids`);
+    acknowledged.set(delivery, id);
+  };
   const client = async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
-    const deliver = async (delivery: string) => {
-      for (; ; await sleep(50)) {
-        const id = await send(port, sender, delivery, agent);
-        if (id === null) continue;
-        const first = acknowledged.get(delivery) ?? id;
-        assert.equal(id, first, `${delivery} was acknowledged under two ids`);
-        acknowledged.set(delivery, id);
-        return;
-      }
-    };
     while (next < count) {
       const number = next;
       next += 1;
-      await deliver(`${name}-${number}`);
+      await deliver(agent, `${name}-${number}`);
       const isRepeated = number % (1 / REPEATED) === 0;
       // Among them events from before the move.
-      if (isRepeated) await deliver(`${name}-${Math.floor(number / 2)}`);
+      if (isRepeated) await deliver(agent, `${name}-${Math.floor(number / 2)}`);
     }
     agent.destroy();
   };
@@ -227,21 +204,19 @@ async function checkLedger(
 
 async function checkBadInput(proxy: Proxy, a: Group, b: Group, sender: Sender): Promise<void> {
   const agent = new Agent();
-  const other = { ...sender, name: 'beta' };
-  await assert.rejects(send(proxy.port, other, 'misdirected', agent), /401/);
-  const nobody = { ...sender, name: 'nobody' };
-  await assert.rejects(send(proxy.port, nobody, 'misdirected', agent), /404/);
+  for (const [name, refusal] of [
+    ['beta', /401/],
+    ['nobody', /404/],
+  ] as const)
+    await assert.rejects(send(proxy.port, { ...sender, name }, agent, 'misdirected'), refusal);
   for (const { sql } of [a.database, b.database])
     assert.equal((await sql`select from webhook.events`).length, 0);
-  const { id } = sender;
   const from = a.database.url;
-  const to = b.database.url;
-  const refused: ReadonlyArray<readonly [words: string[], message: RegExp]> = [
+  for (const [words, message] of [
     [[], /^Usage: /],
-    [[id, from, from], /both addresses lead to the same database/],
-    [[id, to, from], /the first group has no token with the id/],
-  ];
-  for (const [words, message] of refused) {
+    [[sender.id, from, from], /both addresses lead to the same database/],
+    [[sender.id, b.database.url, from], /the first group has no token with the id/],
+  ] as const) {
     const { status, errors } = await runFile('move-sender', words);
     assert.ok(status !== 0);
     assert.match(errors, message);
@@ -250,8 +225,7 @@ async function checkBadInput(proxy: Proxy, a: Group, b: Group, sender: Sender): 
 
 /** The loop over all groups. */
 async function checkCommands(t: TestContext, groups: Readonly<Record<GroupName, Group>>) {
-  const folder = join(temporary(t), 'groups');
-  mkdirSync(folder);
+  const folder = makeDirectory(t, 'groups');
   for (const [name, { environment }] of Object.entries(groups)) {
     const lines = Object.entries(environment).map(([key, value]) => `${key}='${value}'\n`);
     writeFileSync(join(folder, `${name}.env`), lines.join(''));
@@ -298,8 +272,8 @@ for (const name of ['nginx', 'caddy'] as const) {
     await checkLedger(b, [beta, moved], target);
     await checkCommands(t, { a, b });
     assert.ok(before < moved.count, 'the sender was still sending when it moved');
-    assert.ok((moved.replies.get(503) ?? 0) > 0, 'no event was held back');
-    assert.equal(alpha.replies.get(503) ?? 0, 0, 'another sender was held back');
+    assert.ok(moved.held.size > 0, 'no event was held back');
+    assert.equal(alpha.held.size, 0, 'another sender was held back');
     t.diagnostic(
       `${2 * EVENTS} events stored and delivered once; ${before} moved with their sender, ` +
         `which was held back for ${(heldMs / 1000).toFixed(1)} s`,

@@ -23,8 +23,9 @@ import { type StopSignal, type Supervised, supervise } from '../../../scripts/su
 import { makeTemporary, removeTemporary } from '../../../scripts/temporary.ts';
 import { untilSql } from '../../support/connections.ts';
 import type { Owner } from '../../support/owner.ts';
+import { statusOf } from '../faults/system.ts';
 import { findProgram, freePort } from '../programs.ts';
-import { PASSWORD } from '../servers.ts';
+import { createOwned, PASSWORD } from '../servers.ts';
 
 /** The programs of the newest PostgreSQL of the system, where Debian keeps them. */
 export function findPostgres() {
@@ -113,10 +114,7 @@ export async function startCluster(t: Owner) {
   const otherThan = (node: Node) => (node === nodes[0] ? nodes[1] : nodes[0]);
   const untilSynchronous = () => untilSql(isSynchronous, 'a node leads, the other is synchronous');
   await untilSynchronous();
-  await withConnection((await leader()).url('postgres'), async (sql) => {
-    await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
-    await sql`create database gatehouse owner gatehouse`;
-  });
+  await createOwned((await leader()).url('postgres'));
   const at = (hosts: string) => `postgres://gatehouse:${PASSWORD}@${hosts}/gatehouse`;
   return {
     /** The node that accepts writes. */
@@ -185,16 +183,6 @@ async function prepareNode({ run, write, home }: Machine, name: string, etcd: nu
       patroni = run(name, 'patroni', [file]);
     },
   };
-}
-
-async function statusOf(url: string) {
-  try {
-    const response = await fetch(url, { signal: AbortSignal.timeout(2_000) });
-    await response.text();
-    return response.status;
-  } catch {
-    return 0;
-  }
 }
 
 /** JSON is YAML. */

@@ -14,7 +14,7 @@ import { readDocument } from '../../support/documents.ts';
 import { root, runProgram } from '../../support/process.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { startServices } from '../faults/system.ts';
-import { createServer, PASSWORD, type Server } from '../servers.ts';
+import { createOwned, createServer, PASSWORD, type Server } from '../servers.ts';
 import { createMachine, findPostgres } from './cluster.ts';
 
 const NAME = 'gatehouse';
@@ -52,10 +52,7 @@ async function startServers(t: TestContext) {
   const latest = await createServer(machine, join(binaries.path, 'bin'), 'latest', settings);
   for (const server of [old, latest]) {
     await server.start();
-    await withConnection(server.url('postgres', 'postgres'), async (sql) => {
-      await sql.unsafe(`create role gatehouse login password '${PASSWORD}'`);
-      await sql.unsafe(`create database ${NAME} owner gatehouse`);
-    });
+    await createOwned(server.url('postgres', 'postgres'));
   }
   return { old, latest };
 }

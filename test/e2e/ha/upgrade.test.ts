@@ -10,13 +10,12 @@ import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask } from '../../support/gatehouse.ts';
 import { freePorts, listenOn } from '../../support/ports.ts';
 import { buildProgram, type Running, startProgram } from '../../support/process.ts';
 import { startLoad } from '../faults/load/load.ts';
 import { startTarget } from '../faults/load/webhook.ts';
 import { choose, createRandom, SEED } from '../faults/random.ts';
-import { type ServiceName, SERVICES, settingsOf } from '../faults/system.ts';
+import { type ServiceName, SERVICES, settingsOf, statusOf } from '../faults/system.ts';
 import { startReloadable } from '../nginx/setup.ts';
 import { findProgram, start } from '../programs.ts';
 
@@ -184,7 +183,7 @@ for (const [name, balance] of [
       });
       for (const service of SERVICES) {
         const probe = `http://127.0.0.1:${ports[service]}/readyz`;
-        const isReady = async () => (await ask('GET', probe).catch(() => null))?.status === 200;
+        const isReady = async () => (await statusOf(probe)) === 200;
         await untilSql(isReady, `${service} is ready`);
       }
       return { ports, process };

@@ -2,8 +2,6 @@
  * Builds images with buildah, in a store of their own, and runs them. Nothing is fetched but npm's
  * packages.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import {
   chmodSync,
   cpSync,
@@ -18,14 +16,15 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { root } from '../../support/process.ts';
+import type { Owner } from '../../support/owner.ts';
+import { root, startProcess } from '../../support/process.ts';
 import { createBase } from './base.ts';
 import { findProgram } from '../programs.ts';
 import { type Result, runTool } from '../tools.ts';
 
 /** The tree itself: the tests run in a copy that also holds compiled files. */
 export const tree = dirname(realpathSync(join(root, 'package.json')));
-const BASE = 'localhost/gatehouse-base';
+export const BASE = 'localhost/gatehouse-base';
 
 export interface Image {
   /** As `docker inspect` shows it. */
@@ -120,9 +119,10 @@ export function createBuilder() {
     /** Runs words in a container to their end. */
     run: ({ name }: Container, words: readonly string[], environment: Environment): Result =>
       runTool('buildah', [...options, ...runWords(name, words, environment)]),
-    start({ name }: Container, words: readonly string[], environment: Environment): ChildProcess {
+    start(t: Owner, { name }: Container, words: readonly string[], environment: Environment) {
+      const { PATH = '', HOME = '' } = process.env;
       const all = [...options, ...runWords(name, words, environment)];
-      return spawn(findProgram('buildah') ?? 'buildah', all, { stdio: ['ignore', 'pipe', 'pipe'] });
+      return startProcess(t, [findProgram('buildah') ?? 'buildah', ...all], { PATH, HOME });
     },
     remove(): void {
       buildah(store, 'rm', '--all');
@@ -146,23 +146,12 @@ const childrenOf = (id: number): number[] =>
     numbers(readFileSync(`/proc/${id}/task/${thread}/children`, 'utf8')),
   );
 
-/** The process of Node below a command that runs it. */
-export function findNode({ pid }: ChildProcess): number | undefined {
-  const search = (id: number): number[] => {
-    try {
-      return [
-        ...(readlinkSync(`/proc/${id}/exe`).endsWith('/node') ? [id] : []),
-        ...childrenOf(id).flatMap(search),
-      ];
-    } catch {
-      return []; // it has just ended
-    }
-  };
-  return pid === undefined ? undefined : search(pid)[0];
+/** The process of Node below a process that runs it. */
+export function findNode(id: number): number | undefined {
+  try {
+    if (readlinkSync(`/proc/${id}/exe`).endsWith('/node')) return id;
+    return childrenOf(id).map(findNode).find(Boolean);
+  } catch {
+    return undefined; // it has just ended
+  }
 }
-
-/** @returns the exit code, or the signal */
-export const endOf = async (child: ChildProcess): Promise<unknown> => {
-  const [code, signal]: unknown[] = await once(child, 'close');
-  return signal ?? code;
-};
