@@ -12,14 +12,13 @@ import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
-  openWebhook,
   SAMPLES,
   signatureOf,
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
-const { sql, url, databaseUrl, gatehouse, send } = await openInbox(
+const { sql, url, database, gatehouse, send } = await openInbox(
   { after },
   {
     ...{ TRUSTED_USER_HEADER: 'X-Auth-Username', TRUSTED_PROXIES: '127.0.0.1' },
@@ -44,7 +43,6 @@ const countTokens = async () => (await call('GET', '/tokens')).json.length;
 
 // --- Refused requests. These tests are the first, because they count them all.
 
-const database = openWebhook({ after }, databaseUrl);
 const untilCounted = (count: number) =>
   untilSql(
     async () => (await sql`select sum(count)::int as n from webhook.unstored`)[0]?.n === count,

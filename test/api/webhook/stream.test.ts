@@ -8,13 +8,11 @@ import { startGatehouse } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN, putEvent } from '../../support/inbox.ts';
 import type { Owner } from '../../support/owner.ts';
 import { startProxy } from '../../support/proxy.ts';
-import { openWebhook } from '../../support/senders.ts';
 import { connectTo, exchange, headOf, type RawClient } from '../../support/socket.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
 import { test, until } from '../../support/until.ts';
 
-const { url: here, databaseUrl, sql, send, call } = await openInbox({ after });
-const database = openWebhook({ after }, databaseUrl);
+const { url: here, databaseUrl, sql, database, send, call } = await openInbox({ after });
 
 /** Asks for a stream. */
 async function ring(owner: Owner, url = here, token = OPERATOR_TOKEN): Promise<RawClient> {

@@ -13,7 +13,6 @@ import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
-  openWebhook,
   SAMPLES,
   signatureOf,
   SIGNED_SOURCES,
@@ -34,7 +33,7 @@ async function startTarget(status = 200) {
 }
 type Target = Awaited<ReturnType<typeof startTarget>>;
 
-const { sql, call, url, databaseUrl } = await openInbox(
+const { sql, call, url, databaseUrl, database } = await openInbox(
   { after },
   {
     WEBHOOK_SECRET,
@@ -43,7 +42,6 @@ const { sql, call, url, databaseUrl } = await openInbox(
     WEBHOOK_ORDER: 'page_id',
   },
 );
-const database = openWebhook({ after }, databaseUrl);
 const one = await startTarget();
 const other = await startTarget();
 

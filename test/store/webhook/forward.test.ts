@@ -14,19 +14,14 @@ import { createForwardTarget, forwardHeaders } from '../../../src/webhook/target
 import { delayOf } from '../../../src/webhook/worker.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, launch, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { sendEvent } from '../../support/inbox.ts';
 import { startRecorder } from '../../support/recorder.ts';
 import { WEBHOOK_SECRET } from '../../support/senders.ts';
 import { createToken } from '../../support/tokens.ts';
 import { test } from '../../support/until.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 import { wordsOf } from '../../support/words.ts';
-import {
-  leasedEvent,
-  sendEvent,
-  stateOf,
-  untilEnded,
-  untilStatus,
-} from '../../support/webhook-store.ts';
+import { leasedEvent, stateOf, untilStatus } from '../../support/webhook-store.ts';
 
 const recorder = await startRecorder({ after });
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
@@ -58,7 +53,7 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     'content-type': 'application/json; charset=utf-8',
     cookie: 'session=secret',
   });
-  await untilEnded(sql, id);
+  await untilStatus(sql, id, 'done');
   assert.deepEqual(await stateOf(sql, id), { status: 'done', attempts: 1, errors: [] });
   const [got, ...more] = gotOf(id);
   assert.ok(got);
@@ -175,7 +170,7 @@ test('Retry-After counts as seconds and as a date; a past or invalid one is igno
 test('an event that fails is retried under the same id, at the time that its target asks for', async () => {
   recorder.answer((response) => response.writeHead(500).end());
   const dead = await post();
-  await untilEnded(sql, dead);
+  await untilStatus(sql, dead, 'dead');
   const attempts = gotOf(dead).map(({ headers }) => headers['gatehouse-attempt']);
   assert.deepEqual(attempts, ['1', '2', '3']);
   for (const [text, seconds] of [
