@@ -37,6 +37,11 @@ const clear = () =>
   sql`truncate webhook.events, webhook.work, webhook.outcomes, webhook.failures,
     webhook.failing_targets`;
 
+test('an event that WEBHOOK_EVENTS does not select is skipped', async () => {
+  const { event, attempts } = await details(await send('other.order.'));
+  assert.deepEqual([event.status, event.attempts, attempts], ['skipped', 0, []]);
+});
+
 test('each attempt has its duration and the start of the answer; a redelivery begins another run', async () => {
   const id = await send('order.paid');
   await untilAttempts(id, 1);

@@ -67,25 +67,18 @@ test('a delivery id is printed, and a repeated delivery is printed again', async
 });
 
 test('a token is needed if WEBHOOK_TOKEN is set, and the start warns if it is not', async () => {
-  const query = `?token=${WEBHOOK_TOKEN}`;
-  for (const [headers, search, status] of [
-    [{}, query, 200],
-    [{}, '', 401],
-    [{}, '?token=x', 401],
-    [{ authorization: 'Bearer wrong' }, query, 401],
-  ] as const) {
-    const before = [guarded.events().length, open.events().length] as const;
-    const answers = [
-      await guarded.send(EVENT, { ...headers }, search),
-      await open.send(EVENT, { ...headers }, search),
-    ];
-    assert.deepEqual(
-      answers.map((answer) => answer.status),
-      [status, 200],
-    );
-    const printed = [guarded.events().length - before[0], open.events().length - before[1]];
-    assert.deepEqual(printed, [status === 200 ? 1 : 0, 1]);
-  }
+  const counts = () => [guarded, open].map(({ events }) => events().length);
+  const [ofGuarded = 0, ofOpen = 0] = counts();
+  const answers = [
+    await guarded.send(EVENT),
+    await guarded.send(EVENT, {}, `?token=${WEBHOOK_TOKEN}`),
+    await open.send(EVENT),
+  ];
+  assert.deepEqual(
+    answers.map(({ status }) => status),
+    [401, 200, 200],
+  );
+  assert.deepEqual(counts(), [ofGuarded + 1, ofOpen + 1]);
   const warned = /^WEBHOOK_TOKEN is not set.*accepts events from anyone/;
   const warnings = ({ log }: typeof open) =>
     log().filter(({ message }) => warned.test(String(message))).length;
@@ -100,19 +93,15 @@ test('it does not matter which page sends an event, unless no token is needed', 
   }
 });
 
-test('no event that is invalid is printed', async () => {
+test('no event that is invalid is printed, and no token ever', async () => {
   const before = guarded.events().length;
   for (const [status, body, headers] of [
-    [400, { data: EVENT.data }, {}],
+    [400, { event: 'marked-event', data: 'marked-data' }, {}],
     [400, EVENT, { 'webhook-id': 'a b' }],
     [413, { ...EVENT, more: 'x'.repeat(65_536) }, {}],
   ] as const)
     assert.equal((await post(body, headers)).status, status);
   assert.equal(guarded.events().length, before);
-});
-
-test('the token is never logged, and neither is the body of an invalid event', async () => {
-  await post({ event: 'marked-event', data: 'marked-data' });
   for (const mark of [WEBHOOK_TOKEN, 'token=', 'marked-'])
     assert.ok(!guarded.written().includes(mark), mark);
 });

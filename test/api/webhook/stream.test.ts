@@ -95,19 +95,6 @@ test('an event after the greeting is sent, however slow the first query is', asy
   await until(() => client.pending().includes(`id: ${id}\n`));
 });
 
-test('an event name that looks like a part of the stream stays on one line', async (t) => {
-  const { ids, said } = await listen(t);
-  const names = ['a\n\nevent: received\ndata: {}\n\n', 'b\r\rid: x', '\u2028', 'é 🎉'];
-  for (const name of names) await send(name);
-  await until(() => ids().length >= names.length);
-  // Only CR and LF end a line (HTML Living Standard, 9.2.5).
-  const shown = said()
-    .split(/[\r\n]+/)
-    .filter((line) => line.startsWith('data: '))
-    .map((line): string => JSON.parse(line.slice('data: '.length)).event);
-  assert.deepEqual(shown, names);
-});
-
 test('an event that is committed long after its neighbors is not missed', async (t) => {
   const { ids } = await listen(t);
   const late = connect(databaseUrl);
