@@ -3,7 +3,7 @@
  * checks of an address by senders: methods, challenges, and pages of other sites.
  */
 import assert from 'node:assert/strict';
-import { createHmac, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { connect } from '../../../scripts/postgres.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
@@ -25,7 +25,7 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { test } from '../../support/until.ts';
-import { CUSTOM_SECRET, launchWebhook } from '../../support/webhook.ts';
+import { launchWebhook, macOf, outcomeOf } from '../../support/webhook.ts';
 
 const { sql, databaseUrl, database, base, customToken, storesNothing, ...gatehouse } =
   await launchWebhook();
@@ -47,9 +47,6 @@ function send(
   const signature = secret === null ? {} : signatureOf(source, secret, text);
   return ask('POST', to, { bearer: token, body: text, headers: { ...signature, ...headers } });
 }
-/** The code of a refusal, or how a request was accepted. */
-const outcomeOf = ({ status, json }: Answer): string =>
-  json.status ?? `${status} ${json.error.code}`;
 const REFUSED = '401 unauthorized';
 
 test('github: a signed ping gets pong, any other 401, and none is an event', () =>
@@ -205,8 +202,6 @@ const post = (token: string, body: string, headers: Headers = {}, query = '') =>
   ask('POST', `${base}?token=${token}${query}`, { body, headers: { ...headers } });
 const get = (token: string, query = '', headers: Headers = {}) =>
   ask('GET', `${base}?token=${token}${query}`, { headers: { ...headers } });
-const macOf = (text: string, secret = CUSTOM_SECRET) =>
-  createHmac('sha256', secret).update(text).digest('hex');
 function assertText(answer: Answer, text: string) {
   assert.deepEqual([answer.status, answer.text], [200, text]);
   assert.equal(answer.headers.get('content-type'), 'text/plain; charset=utf-8');

@@ -3,7 +3,7 @@
  * that their signatures do not cover.
  */
 import assert from 'node:assert/strict';
-import { createHmac, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
@@ -14,7 +14,7 @@ import {
   signedBy,
   type SignedSource,
 } from '../../support/senders.ts';
-import { CUSTOM_SECRET, launchWebhook } from '../../support/webhook.ts';
+import { launchWebhook, macOf, outcomeOf } from '../../support/webhook.ts';
 
 /** With a target, and paused: what is due stays due. */
 const gatehouse = await launchWebhook({
@@ -33,8 +33,6 @@ const post = (token: string | undefined, body: unknown, headers: Headers) =>
 /** Sends a body with a valid signature. */
 const send = (source: SignedSource, body: string, id: string, headers: Headers = {}) =>
   post(tokens.get(source), body, { ...headers, ...signedBy(source, body, { id }) });
-const outcomeOf = ({ status, json }: Answer): string =>
-  json.status ?? `${status} ${json.error.code}`;
 const isRepetition = ({ json }: Answer, id: string) =>
   json.status === 'duplicate' && json.id === id;
 
@@ -191,8 +189,6 @@ test('the delivery id is the signed one, whatever other headers say', async () =
     });
   }
 });
-
-const macOf = (text: string) => createHmac('sha256', CUSTOM_SECRET).update(text).digest('hex');
 
 test('discord: a recorded request is no second event, and another event is one', async () => {
   const { signed, resend, sample } = record('discord');

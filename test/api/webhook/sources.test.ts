@@ -25,7 +25,7 @@ import {
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
-import { CUSTOM_SECRET as SECRET, launchWebhook } from '../../support/webhook.ts';
+import { CUSTOM_SECRET as SECRET, launchWebhook, macOf } from '../../support/webhook.ts';
 
 const { sql, databaseUrl, base, database, stdout, log, stored, storesNothing } =
   await launchWebhook();
@@ -249,7 +249,6 @@ async function customSender(options: string, secret = SECRET) {
 }
 const hmac = (text: string, key: string | Buffer = SECRET) =>
   createHmac('sha256', key).update(text);
-const hex = (text: string, key = SECRET) => hmac(text, key).digest('hex');
 
 const BODY = '{"type":"made"}';
 const HEADER = '--event-name /type --signature-header X-S';
@@ -287,8 +286,8 @@ test('a custom sender is verified as its token describes', async () => {
 
 test('of a list of signatures in a header, one must be right', async () => {
   const send = await customSender(`${HEADER} --signature-prefix v1=`);
-  const right = `v1=${hex(BODY)}`;
-  const wrong = `v1=${hex(BODY, 'the secret before')}`;
+  const right = `v1=${macOf(BODY)}`;
+  const wrong = `v1=${macOf(BODY, 'the secret before')}`;
   for (const separator of [',', ', ', ';', ' ']) {
     for (const [status, ...list] of [
       [200, wrong, right],
@@ -305,7 +304,7 @@ test('of a list of signatures in a header, one must be right', async () => {
 test('the time may be in the header of the signature', async () => {
   const at = now();
   const old = at - 301;
-  const v1 = (time: number | string, secret = SECRET) => `v1=${hex(`${time}.${BODY}`, secret)}`;
+  const v1 = (time: number | string, secret = SECRET) => `v1=${macOf(`${time}.${BODY}`, secret)}`;
   const text = '--signed-text {timestamp}.{body} --time X-S --signature-prefix v1=';
   const options = `${HEADER} ${text}`;
   const send = await customSender(options);
@@ -325,14 +324,14 @@ test('the time may be in the header of the signature', async () => {
 test('signatures and secrets are read in the encoding that the token says', async () => {
   const key = Buffer.from('00ff10ab00ff10ab', 'hex');
   for (const [options, secret, signature] of [
-    ['--encoding hex-upper', SECRET, hex(BODY).toUpperCase()],
+    ['--encoding hex-upper', SECRET, macOf(BODY).toUpperCase()],
     ['--encoding base64url', SECRET, hmac(BODY).digest('base64url')],
     ['--secret-encoding hex', '00FF10ab00ff10ab', hmac(BODY, key).digest('hex')],
     ['--secret-encoding base64', 'AP8QqwD/EKs=', hmac(BODY, key).digest('hex')],
   ] as const) {
     const send = await customSender(`${HEADER} ${options}`, secret);
     assert.equal((await send(BODY, { 'x-s': signature })).status, 200, options);
-    assert.equal((await send(BODY, { 'x-s': hex(BODY) })).status, 401, options);
+    assert.equal((await send(BODY, { 'x-s': macOf(BODY) })).status, 401, options);
   }
 });
 
@@ -347,6 +346,6 @@ test('a repetition may be as old as the token says', async () => {
     [strict, 310, 401],
   ] as const) {
     const body = `{"type":"made","id":"${randomUUID()}","at":${now() - age},"more":1}`;
-    assert.equal((await send(body, { 'x-s': hex(body) })).status, status, `${age} s`);
+    assert.equal((await send(body, { 'x-s': macOf(body) })).status, status, `${age} s`);
   }
 });

@@ -3,14 +3,14 @@
  * senders send them: their types, marks, forms, members given twice, and ids.
  */
 import assert from 'node:assert/strict';
-import { createHmac, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { sha256Hex } from '../../../src/platform/crypto/token.ts';
 import type { CustomSource } from '../../../src/webhook/sources.ts';
 import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addToken, signedBy, type SignedSource } from '../../support/senders.ts';
 import { exchange } from '../../support/socket.ts';
-import { CUSTOM_SECRET, launchWebhook } from '../../support/webhook.ts';
+import { launchWebhook, macOf } from '../../support/webhook.ts';
 
 const EVENT = { event: 'page.updated', data: { page_id: 'p1' } };
 const JSON_TYPE = { 'content-type': 'application/json' };
@@ -145,10 +145,8 @@ async function senderOf(source: SignedSource) {
 /** The same of a custom source, which names the event in a header by default. */
 async function customOf(described: Partial<CustomSource> = {}) {
   const token = await customToken({ scheme: { header: 'x-s' }, event: ['x-event'], ...described });
-  return (body: string | Buffer, headers: Headers = {}) => {
-    const signature = createHmac('sha256', CUSTOM_SECRET).update(body).digest('hex');
-    return sendAs(token, body, { 'x-s': signature, 'x-event': 'sent', ...headers });
-  };
+  return (body: string | Buffer, headers: Headers = {}) =>
+    sendAs(token, body, { 'x-s': macOf(body), 'x-event': 'sent', ...headers });
 }
 async function accepted({ status, json, text }: Answer) {
   assert.deepEqual([status, json.status], [200, 'accepted'], text);
