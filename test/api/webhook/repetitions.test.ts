@@ -81,17 +81,13 @@ for (const source of ['notion', 'stripe', 'paddle', 'linear'] as const) {
       }
     });
     assert.equal(String((await stored(first.json.id)).body), body, 'the first body is kept');
-  });
-
-  test(`${source}: a repetition of a dead event delivers it again, whatever differs`, async () => {
-    for (const more of ['', ',"more":1']) {
-      const id = randomUUID();
-      const { json } = await repeat(source, BODIES[source](id, '1'), id);
-      await sql`with ended as (delete from webhook.work where event_id = ${json.id})
-        insert into webhook.outcomes (event_id, status, attempts) values (${json.id}, 'dead', 3)`;
-      const again = await repeat(source, BODIES[source](id, '2', more), id);
-      assert.equal(outcomeOf(again), 'duplicate');
-      const work = await sql`select from webhook.work where event_id = ${json.id}`;
+    // Of a dead event, a repetition delivers it again, whatever differs.
+    for (const other of [BODIES[source](id, '2'), ...unusual]) {
+      await sql`with ended as (delete from webhook.work where event_id = ${first.json.id})
+        insert into webhook.outcomes (event_id, status, attempts)
+        values (${first.json.id}, 'dead', 3)`;
+      assert.ok(isRepetition(await repeat(source, other, id), first.json.id), other);
+      const work = await sql`select from webhook.work where event_id = ${first.json.id}`;
       assert.equal(work.length, 1);
     }
   });
