@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { connect } from '../../../scripts/postgres.ts';
 import { sealSecret, unsealServiceSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import {
@@ -14,8 +13,8 @@ import {
   rotateSecret,
 } from '../../../src/webhook/store/signing-secrets.ts';
 import { listTokens } from '../../../src/webhook/store/tokens.ts';
-import { untilLocked } from '../../support/connections.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { whileLocked } from '../../support/hold.ts';
 import {
   addToken,
   openWebhook,
@@ -137,17 +136,17 @@ test('a request that does not consist of a signing secret must be signed', async
 
 test('of two signing secrets that are set at once, one replaces the other', async (t) => {
   const { id } = await addToken(database, 'github');
-  const holder = connect(databaseUrl);
-  t.after(() => holder.end());
-  let rotations: Array<Promise<boolean>> = [];
-  await holder.begin(async (held) => {
-    await held`select from webhook.signing_secrets where token_id = ${id} for update`;
-    rotations = ['first', 'second'].map((secret) =>
-      rotateSecret(openWebhook(t, databaseUrl), id, DAY, sealSecret(key, secret)),
-    );
-    await untilLocked(sql, 2);
-  });
-  assert.deepEqual(await Promise.all(rotations), [true, true]);
+  const rotations = await whileLocked(
+    { url: databaseUrl, sql },
+    'webhook.signing_secrets',
+    2,
+    () =>
+      ['first', 'second'].map((secret) =>
+        rotateSecret(openWebhook(t, databaseUrl), id, DAY, sealSecret(key, secret)),
+      ),
+    (blocker) => blocker`commit`,
+  );
+  assert.deepEqual(rotations, [true, true]);
   const rows = await sql`select expires_at from webhook.signing_secrets where token_id = ${id}`;
   const lasting = rows.filter(({ expires_at }) => expires_at === null);
   assert.deepEqual([rows.length, lasting.length], [3, 1]);

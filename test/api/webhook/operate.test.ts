@@ -226,16 +226,6 @@ test('an event that has ended is redelivered from its first attempt, with its fa
   }
 });
 
-test('redelivering a waiting event keeps its attempts and its lease', async () => {
-  const id = await put({ status: 'waiting', attempts: 5 });
-  await sql`update webhook.work set lease = ${randomUUID()} where event_id = ${id}`;
-  const row = async () =>
-    (await sql`select w::text as row from webhook.work w where event_id = ${id}`)[0]?.row;
-  const before = await row();
-  await redeliver(id);
-  assert.equal(await row(), before);
-});
-
 test('concurrent redeliveries of one event all succeed', async () => {
   const id = await put({ status: 'dead', attempts: 3 });
   await Promise.all(Array.from({ length: 20 }, () => redeliver(id)));

@@ -236,13 +236,12 @@ test('at most two signatures of a request are verified with each public key', as
 
 // --- Custom senders
 
-const run = (words: readonly string[], input = '') =>
-  runCommand(['token', ...words], { DATABASE_URL: databaseUrl, WEBHOOK_SECRET }, input);
-
 /** @returns sends a request with a token that describes its sender so */
 async function customSender(options: string, secret = SECRET) {
-  const words = ['create', '--source=custom', ...options.split(' '), '--signing-secret-file=-'];
-  const { code, stdout, stderr } = await run(words, secret);
+  const words = ['token', 'create', '--source=custom', '--signing-secret-file=-'];
+  const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
+  const given = [...words, ...options.split(' ')];
+  const { code, stdout, stderr } = await runCommand(given, environment, secret);
   assert.equal(code, 0, stderr);
   return (body: string, headers: Readonly<Record<string, string>> = {}) =>
     ask('POST', base, { bearer: stdout.trim(), body, headers: { ...headers } });
@@ -280,8 +279,6 @@ test('a custom sender is verified as its token describes', async () => {
     ['another id', { ...headers, 'x-shop-id': 'x' }],
   ] as const)
     assert.equal((await send(body, wrong)).status, 401, what);
-  const { stdout } = await run(['list']);
-  assert.match(stdout, /x-shop-signature: hmac-sha512 of POST:\{timestamp\}\.\{id\}\.\{body\}!/);
 });
 
 test('of a list of signatures in a header, one must be right', async () => {
