@@ -311,16 +311,6 @@ test('a stored event is delivered, and a waiting one keeps the outcome that a pr
   assert.equal((await sql`select from webhook.outcomes where event_id = ${id}`).length, 1);
 });
 
-test('an event that is being delivered stays as it is', async () => {
-  await clear();
-  const id = await queue.put();
-  await queue.claim();
-  const row = async () => [...(await sql`select * from webhook.work`)];
-  const before = await row();
-  assert.equal(await redeliver(database, [id]), 0);
-  assert.deepEqual(await row(), before);
-});
-
 test('a page is due if its first event is redelivered', async () => {
   await clear();
   const first = await queue.put({ order_key: 'a' });
