@@ -52,11 +52,13 @@ const DELIVERIES: readonly Delivery[] = [
 test('deliveries of one turn get their own replies and share a commit', async () => {
   const requests = DELIVERIES.map(([token, id, body]) => {
     const isSigned = token === github.token;
-    const headers = isSigned ? { 'x-github-event': 'push', ...signedBy('github', body) } : {};
+    const headers = {
+      ...(id !== null && { [isSigned ? 'x-github-delivery' : 'webhook-id']: id }),
+      ...(isSigned && { 'x-github-event': 'push', ...signedBy('github', body) }),
+    };
     return `${headOf([
       ...['POST /webhook HTTP/1.1', 'Host: gatehouse', `Authorization: Bearer ${token}`],
       ...['Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`],
-      ...(id === null ? [] : [`${isSigned ? 'x-github-delivery' : 'webhook-id'}: ${id}`]),
       ...Object.entries(headers).map(([name, value]) => `${name}: ${value}`),
     ])}${body}`;
   });
