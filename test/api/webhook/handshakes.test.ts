@@ -163,13 +163,11 @@ test('without WEBHOOK_SECRET, signed requests get 503, and the log says so', asy
   assert.deepEqual([atStart?.level, atStart?.key_id, more.length], ['error', key.id, 0]);
   assert.ok(Number(atStart?.secrets) > 0);
   const to = `${other.url.webhook}/webhook`;
-  const handed = { verification_token: 'secret_y' };
   await storesNothing(async () => {
     for (const answer of [
       await send('stripe', stripe.token, { id: 'evt_1', type: 'x' }, undefined, {}, to),
-      await send('notion', token, { id: 'an id', type: 'x' }, NOTION, {}, to),
       await send('github', github.token, {}, undefined, { 'x-github-event': 'ping' }, to),
-      await send('notion', token, handed, null, {}, to),
+      await send('notion', token, { verification_token: 'secret_y' }, null, {}, to),
     ]) {
       assert.equal(outcomeOf(answer), '503 key_unknown');
       assert.match(answer.json.error.message, /Nothing was stored/);
@@ -177,7 +175,7 @@ test('without WEBHOOK_SECRET, signed requests get 503, and the log says so', asy
     const unsigned = await send('stripe', stripe.token, { id: 'evt_1' }, null, {}, to);
     assert.equal(outcomeOf(unsigned), REFUSED, 'a mistake of the sender');
   });
-  assert.ok(errors().length >= 4);
+  assert.equal(errors().length, 4);
 });
 
 // --- Checks of an address

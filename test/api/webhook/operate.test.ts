@@ -106,6 +106,7 @@ test('counts tell the statuses, the last hour and the last day', async () => {
   for (const status of ['stored', 'done', 'dead', 'skipped', 'dead'] as const)
     await put({ status, age: 4_000 });
   await put({ status: 'waiting' });
+  await sql`update webhook.outcomes set ended_at = now() - interval '2 minutes'`;
   const isCounted = async () => (await get('/events/counts')).counts.dead === 2;
   await untilSql(isCounted, 'they are counted');
   const { counts, minutes, hours } = await get('/events/counts');

@@ -8,7 +8,7 @@ import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { SCHEMA } from '../../../src/webhook/migrations.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
-import { findEvent, listEvents, readBars, recentEvents } from '../../../src/webhook/store/inbox.ts';
+import { findEvent, listEvents, recentEvents } from '../../../src/webhook/store/inbox.ts';
 import { readNotices } from '../../../src/webhook/store/notices.ts';
 import {
   countByKey,
@@ -85,17 +85,6 @@ test('recent events are those of the last seconds, oldest first', async () => {
     recent.map(({ id }) => id),
     [waiting, done, dead, ended],
   );
-});
-
-test('a bar counts what happened in its time', async () => {
-  await sql`
-    update webhook.events set received_at = now() - interval '3 minutes' where id = ${dead}`;
-  await sql`
-    update webhook.outcomes set ended_at = now() - interval '2 minutes' where event_id = ${dead}`;
-  const bars = await readBars(database, 'minute', 5);
-  const sum = (name: 'received' | 'dead') =>
-    bars.reduce((total, { [name]: count }) => total + count, 0);
-  assert.deepEqual([bars.length, sum('received'), sum('dead')], [5, 5, 1]);
 });
 
 // --- Notices
