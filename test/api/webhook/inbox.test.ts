@@ -39,7 +39,9 @@ test('events are listed newest first, with all their fields and without their bo
     ...{ received_at: (await received('dead')).toISOString(), status: 'dead', token: 'first' },
     ...{ attempts: 3, total_attempts: 3, last_error: 'three', next_attempt_at: null },
   });
-  const statuses = json.map(({ id, status }: Record<string, string>) => `${nameOf(id)} ${status}`);
+  const statuses = json.map(
+    (one: Record<'id' | 'status', string>) => `${nameOf(one.id)} ${one.status}`,
+  );
   const expected = [
     'skipped skipped',
     'dead dead',

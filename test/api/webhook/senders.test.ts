@@ -250,8 +250,6 @@ test('a test event goes to the target with its signature, is not stored, and its
   assert.equal((await call('POST', `/tokens/${id}/test`)).status, 409, 'no target');
   const secret = SIGNING_SECRETS.standard;
   await call('PATCH', `/tokens/${id}/target`, { url: target.url, secret });
-  const count = async () => (await sql`select from webhook.events`).length;
-  const before = await count();
   const { error, answer, duration_ms, ...shownOfIt } = (await call('POST', `/tokens/${id}/test`))
     .json;
   assert.match(error, /^the target answered 422/);
@@ -262,7 +260,7 @@ test('a test event goes to the target with its signature, is not stored, and its
   const [sent] = target.received;
   assert.equal(sent?.headers['gatehouse-event'], 'gatehouse.test');
   assert.ok(sent?.headers['webhook-signature']);
-  assert.equal(await count(), before);
+  assert.equal((await sql`select from webhook.events where event = 'gatehouse.test'`).length, 0);
 });
 
 test('a handshake and a refused request are shown at their sender, with reason and address', async () => {

@@ -63,10 +63,6 @@ test('one event of a page is leased at a time, by its lease, its retry and its e
   await endLeases();
   const second = await claim();
   assert.deepEqual(names(second), ['a1', 'b1', 'c'], 'the same after the leases expire');
-  await endWork(database, first, 'done');
-  await renewLeases(database, first, 3_600);
-  for (const event of first) await releaseWork(database, event, { error: 'from an old lease' }, 0);
-  assert.equal((await claim()).length, 0, 'an old lease ends nothing');
   const [a, b, c] = second.sort((one, other) => (one.event < other.event ? -1 : 1));
   assert.ok(a && b && c);
   await releaseWork(database, a, { error: 'failed' }, 3_600);

@@ -30,7 +30,7 @@ const target = await startRecorder(owner);
 target.answer(reply(200, {}));
 const settings = { WEBHOOK_SECRET, WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on', WEBHOOK_EVENTS: 'a*,b_%*' };
 const started = { ...settings, WEBHOOK_FORWARD_URL: target.url };
-const { base, sql, database, databaseUrl } = await launchWebhook(started);
+const { base, sql, database, databaseUrl, storesNothing } = await launchWebhook(started);
 await startGatehouse(owner, ['webhook'], databaseUrl, started);
 
 async function run(...words: readonly string[]): Promise<void> {
@@ -77,7 +77,6 @@ async function emit(given: Arguments = {}, on: Pick<Sql, 'unsafe'> = caller): Pr
 const untilDone = (id: string) => untilStatus(sql, id, 'done');
 const requestOf = (id: string) =>
   target.received.find(({ headers }) => headers['webhook-id'] === id) ?? assert.fail();
-const countEvents = async () => (await sql`select from webhook.events`).length;
 
 test('an event exists if its transaction commits, and is delivered as any other', async () => {
   let lost = '';
@@ -152,7 +151,6 @@ test('wrong arguments have a code of their own, and nothing is stored', async ()
   const other = await addEmitter();
   const revoked = await addEmitter();
   await run('token', 'revoke', revoked.id);
-  const before = await countEvents();
   const cases: ReadonlyArray<readonly [code: string, given: Arguments, on?: Sql]> = [
     ['WH001', { token: 'none' }],
     ['WH001', { token: null }],
@@ -171,9 +169,10 @@ test('wrong arguments have a code of their own, and nothing is stored', async ()
     ['WH005', { data: { text: 'x'.repeat(65_536) } }],
     ['22P05', { data: { text: '\u0000' } }],
   ];
-  for (const [code, given, on] of cases)
-    await assert.rejects(emit(given, on), { code }, JSON.stringify(given));
-  assert.equal(await countEvents(), before);
+  await storesNothing(async () => {
+    for (const [code, given, on] of cases)
+      await assert.rejects(emit(given, on), { code }, JSON.stringify(given));
+  });
 });
 
 test('a role without the grant calls nothing, and one with it reads and changes nothing', async () => {
