@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Sql } from 'postgres';
 import { sha256 } from '../../src/platform/crypto/token.ts';
+import { openConnections } from './connections.ts';
 import { ask, launch, WEBHOOK_TOKEN } from './gatehouse.ts';
 import type { Owner } from './owner.ts';
 
@@ -65,6 +66,18 @@ export async function putEvent(
   return id;
 }
 
+/** Sends an event to a service, with the token of its first sender. @returns its id */
+export async function sendEvent(
+  base: string,
+  event: string,
+  headers: Record<string, string> = {},
+): Promise<string> {
+  const body = { event, data: { page_id: 'p' } };
+  const answer = await ask('POST', `${base}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
+  assert.equal(answer.status, 200, answer.text);
+  return answer.json.id;
+}
+
 /** Starts the service without a target, unless the environment has one. */
 export async function openInbox(owner: Owner, environment: Readonly<Record<string, string>> = {}) {
   const gatehouse = await launch(['webhook'], environment, owner);
@@ -76,16 +89,13 @@ export async function openInbox(owner: Owner, environment: Readonly<Record<strin
     databaseUrl,
     /** One connection, for assertions. */
     sql,
+    /** The service's own connections. */
+    database: openConnections(owner, databaseUrl, 'webhook'),
     /** One request as the operator, or with another bearer, or with none for null. */
     call: (method: string, path: string, bearer: string | null = OPERATOR_TOKEN) =>
       ask(method, url + path, bearer === null ? {} : { bearer }),
-    /** Sends an event over HTTP. @returns its id */
-    async send(event: string, headers: Record<string, string> = {}): Promise<string> {
-      const body = { event, data: { page_id: 'p' } };
-      const answer = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
-      assert.equal(answer.status, 200, answer.text);
-      return answer.json.id;
-    },
+    /** As `sendEvent`. */
+    send: (event: string, headers?: Record<string, string>) => sendEvent(url, event, headers),
     /** Inserts an event with this status. @returns its id */
     put: (wish?: Wish, on = sql) => putEvent(on, wish),
   };

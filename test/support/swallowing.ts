@@ -6,26 +6,22 @@ import { connect } from 'node:net';
 const LISTEN = `
   const server = require('node:net').createServer();
   server.listen({ host: process.argv[1], port: process.argv[2], backlog: 1 }, () => {
-    process.stdout.write(String(server.address().port));
+    process.stdout.write('listening');
   });`;
 
-/**
- * A stopped process does not accept connections. The kernel accepts two for it, and no more.
- * @returns the port
- */
+/** A stopped process does not accept connections. The kernel accepts two for it, and no more. */
 export async function startSwallowing(
   owner: { after(fn: () => void): void },
   host: string,
-  port = 0,
-): Promise<number> {
+  port: number,
+): Promise<void> {
   const listener = spawn(process.execPath, ['-e', LISTEN, host, String(port)]);
   owner.after(() => listener.kill('SIGKILL'));
-  const [text] = await once(listener.stdout, 'data');
+  await once(listener.stdout, 'data');
   listener.kill('SIGSTOP');
   for (const _place of [1, 2]) {
-    const socket = connect(Number(text), host).on('error', () => {});
+    const socket = connect(port, host).on('error', () => {});
     owner.after(() => socket.destroy());
     await once(socket, 'connect');
   }
-  return Number(text);
 }

@@ -18,7 +18,6 @@ import { claimWork } from '../../src/webhook/store/work.ts';
 import { startWorker } from '../../src/webhook/worker.ts';
 import { openConnections, untilSql } from './connections.ts';
 import { createDatabase } from './database.ts';
-import { ask, WEBHOOK_TOKEN } from './gatehouse.ts';
 import type { Owner } from './owner.ts';
 import { createToken } from './tokens.ts';
 
@@ -220,17 +219,6 @@ export async function stateOf(sql: Sql, id: string) {
 
 export const untilStatus = (sql: Sql, id: string, status: string): Promise<void> =>
   untilSql(async () => (await stateOf(sql, id)).status === status, `the event is ${status}`);
-
-export const untilEnded = (sql: Sql, id: string): Promise<void> =>
-  untilSql(async () => (await stateOf(sql, id)).status !== 'waiting', 'the event has ended');
-
-/** Sends an event to a service, with the token of its first sender. @returns the id */
-export async function sendEvent(base: string, event = 'e', page_id = 'p'): Promise<string> {
-  const body = { event, data: { page_id } };
-  const answer = await ask('POST', `${base}/webhook`, { bearer: WEBHOOK_TOKEN, body });
-  assert.equal(answer.status, 200, answer.text);
-  return answer.json.id;
-}
 
 /** An event as a worker gives it to a target. */
 export const leasedEvent = (more: Partial<LeasedEvent> = {}): LeasedEvent => ({

@@ -1,14 +1,22 @@
 import assert from 'node:assert/strict';
+import { createHmac } from 'node:crypto';
 import { after } from 'node:test';
 import { sealSecret } from '../../src/platform/crypto/service-secret.ts';
 import { createSigningKey } from '../../src/webhook/service.ts';
 import type { CustomSource } from '../../src/webhook/sources.ts';
-import { launch } from './gatehouse.ts';
+import { type Answer, launch } from './gatehouse.ts';
 import { openWebhook, WEBHOOK_SECRET } from './senders.ts';
 import { createToken } from './tokens.ts';
 
 /** The signing secret of custom sources. */
 export const CUSTOM_SECRET = 'the secret of a custom sender';
+/** A signature of such a source. */
+export const macOf = (content: string | Buffer, secret = CUSTOM_SECRET): string =>
+  createHmac('sha256', secret).update(content).digest('hex');
+
+/** How a request was accepted, or the code of a refusal. */
+export const outcomeOf = ({ status, json }: Answer): string =>
+  json.status ?? `${status} ${json.error.code}`;
 
 /** Webhook with the secret for signing secrets, and connections of its own. */
 export async function launchWebhook(

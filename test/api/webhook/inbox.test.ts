@@ -7,9 +7,9 @@ import { openInbox, type Wish } from '../../support/inbox.ts';
 const { url, sql, call, put } = await openInbox({ after });
 
 const WISHES: Readonly<Record<string, Wish>> = {
-  oldest: { event: 'page.created', source: 'notion', age: 500 },
-  waiting: { status: 'waiting', attempts: 2, age: 400, errors: ['was busy', 'was busy again'] },
-  done: { status: 'done', attempts: 1, deliveryId: 'msg_1', age: 300 },
+  stored: { event: 'page.created', source: 'notion', age: 500 },
+  waiting: { status: 'waiting', age: 400 },
+  done: { status: 'done', deliveryId: 'msg_1', age: 300 },
   dead: {
     ...{ event: 'push', source: 'github', status: 'dead', attempts: 3, age: 200 },
     errors: ['one', 'two', 'three'],
@@ -18,7 +18,8 @@ const WISHES: Readonly<Record<string, Wish>> = {
 };
 const ids = new Map<string, string>();
 for (const [name, wish] of Object.entries(WISHES)) ids.set(name, await put(wish));
-const ALL = ['skipped', 'dead', 'done', 'waiting', 'oldest'];
+/** The events, of which each has the status of its name. */
+const ALL = ['skipped', 'dead', 'done', 'waiting', 'stored'];
 
 const idOf = (name: string) => ids.get(name) ?? assert.fail(name);
 const nameOf = (id: string) => [...ids].find(([, one]) => one === id)?.[0] ?? id;
@@ -39,34 +40,20 @@ test('events are listed newest first, with all their fields and without their bo
     ...{ received_at: (await received('dead')).toISOString(), status: 'dead', token: 'first' },
     ...{ attempts: 3, total_attempts: 3, last_error: 'three', next_attempt_at: null },
   });
-  assert.deepEqual(
-    json.map((line: Record<string, unknown>) => [
-      nameOf(String(line.id)),
-      line.status,
-      line.attempts,
-      line.last_error,
-      line.delivery_id,
-    ]),
-    [
-      ['skipped', 'skipped', 0, null, null],
-      ['dead', 'dead', 3, 'three', null],
-      ['done', 'done', 1, null, 'msg_1'],
-      ['waiting', 'waiting', 2, 'was busy again', null],
-      ['oldest', 'stored', 0, null, null],
-    ],
-  );
+  const statuses = json.map(({ status }: { status: string }) => status);
+  assert.deepEqual(statuses, ALL);
   assert.equal(headers.get('link'), null);
 });
 
 const FILTERS: ReadonlyArray<readonly [Record<string, string>, readonly string[]]> = [
-  [{ status: 'stored' }, ['oldest']],
+  [{ status: 'stored' }, ['stored']],
   [{ status: 'waiting' }, ['waiting']],
   [{ status: 'done' }, ['done']],
   [{ status: 'dead' }, ['dead']],
   [{ status: 'skipped' }, ['skipped']],
   [{ event: 'page.updated' }, ['done', 'waiting']],
-  [{ event: 'page.*' }, ['done', 'waiting', 'oldest']],
-  [{ event: '*ed' }, ['done', 'waiting', 'oldest']],
+  [{ event: 'page.*' }, ['done', 'waiting', 'stored']],
+  [{ event: '*ed' }, ['done', 'waiting', 'stored']],
   [{ event: '*' }, ALL],
   [{ event: 'page' }, []],
   [{ event: 'PUSH' }, []],
@@ -83,7 +70,7 @@ const FILTERS: ReadonlyArray<readonly [Record<string, string>, readonly string[]
   [{ text: 'PAGE_ID' }, []],
   [{ text: '%' }, ['skipped']],
   [{ until: '2000-01-01T00:00:00Z' }, []],
-  [{ until: '9999-01-01T00:00:00Z', source: 'notion' }, ['oldest']],
+  [{ until: '9999-01-01T00:00:00Z', source: 'notion' }, ['stored']],
   [{ source: 'generic' }, ['done', 'waiting']],
   [{ source: 'generic', status: 'done' }, ['done']],
   [{ source: 'generic', status: 'dead' }, []],
@@ -199,7 +186,7 @@ test('an event is shown with its body as received, its headers and every failure
 });
 
 test('without a target redelivery is a conflict', async () => {
-  for (const name of ['dead', 'waiting', 'oldest']) {
+  for (const name of ['dead', 'waiting', 'stored']) {
     const path = `/events/${idOf(name)}`;
     const before = (await call('GET', path)).text;
     const { status, json } = await call('POST', `${path}/redeliver`);

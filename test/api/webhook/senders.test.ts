@@ -12,14 +12,13 @@ import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
-  openWebhook,
   SAMPLES,
   signatureOf,
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 
-const { sql, url, databaseUrl, gatehouse, send } = await openInbox(
+const { sql, url, database, gatehouse, send } = await openInbox(
   { after },
   {
     ...{ TRUSTED_USER_HEADER: 'X-Auth-Username', TRUSTED_PROXIES: '127.0.0.1' },
@@ -44,7 +43,6 @@ const countTokens = async () => (await call('GET', '/tokens')).json.length;
 
 // --- Refused requests. These tests are the first, because they count them all.
 
-const database = openWebhook({ after }, databaseUrl);
 const untilCounted = (count: number) =>
   untilSql(
     async () => (await sql`select sum(count)::int as n from webhook.unstored`)[0]?.n === count,
@@ -57,8 +55,8 @@ const refused = async () =>
 
 test('each refused request counts once, by token and error code, also in a flood', async () => {
   const github = await addToken(database, 'github');
-  const wrong = { 'x-github-event': 'push', 'x-hub-signature-256': `sha256=${'0'.repeat(64)}` };
-  await Promise.all(Array.from({ length: 30 }, () => post(github.token, wrong, {})));
+  const push = { 'x-github-event': 'push' };
+  await Promise.all(Array.from({ length: 30 }, () => post(github.token, push, {})));
   await post(WEBHOOK_TOKEN, {}, { event: '' });
   await post(WEBHOOK_TOKEN, {}, 'no JSON');
   await post(WEBHOOK_TOKEN, { 'content-type': 'text/plain' }, 'text');
@@ -66,25 +64,23 @@ test('each refused request counts once, by token and error code, also in a flood
   await ask('POST', `${url}/webhook`, { body: {} });
   await send('accepted');
   await untilCounted(35);
-  const [first, ...others] = (await listTokens(database)).filter(({ name }) => name === 'first');
-  assert.ok(first && others.length === 0);
+  const [first] = (await listTokens(database)).filter(({ name }) => name === 'first');
   const counts = (unknown: number) =>
     [
       `null unauthorized ${unknown}`,
-      `${first.id} invalid_body 2`,
-      `${first.id} unsupported_media_type 1`,
+      `${first?.id} invalid_body 2`,
+      `${first?.id} unsupported_media_type 1`,
       `${github.id} unauthorized 30`,
     ].sort();
   assert.deepEqual(await refused(), counts(2));
-  const rows = await sql`select from webhook.unstored`;
-  assert.ok(rows.length <= 8, 'a row by token, code and hour');
+  assert.ok((await sql`select from webhook.unstored`).length <= 8, 'by token, code and hour');
 
   // Those of another second are added, and none is written twice.
   await post('unknown-token', {}, {});
   await untilCounted(36);
   assert.deepEqual(await refused(), counts(3));
-  const listed = (await listTokens(database)).find(({ id }) => id === github.id);
-  assert.deepEqual([listed?.refused, listed?.last_refusal], [30, 'unauthorized']);
+  const listed = await shown(github.id);
+  assert.deepEqual([listed.refused, listed.last_refusal], [30, 'unauthorized']);
 });
 
 test('only the last 24 hours are shown, and seven days are kept', async () => {
@@ -166,14 +162,24 @@ test('only senders are renamed, rotated, revoked and tested: never an operator',
   assert.equal((await call('GET', '/events')).status, 200);
 });
 
-test('a token is renamed and replaced, and the old one stays valid as long as was asked', async () => {
-  const { id, token } = await make();
+test('a token is renamed, and token or signing secret replaced, with the overlap that was asked for', async () => {
+  const { id, token } = await make(GITHUB);
   assert.equal((await call('PATCH', `/tokens/${id}`, { name: 'two' })).status, 200);
-  const next = (await call('POST', `/tokens/${id}/rotate`, {})).json.token;
-  assert.deepEqual([(await post(token)).status, (await post(next)).status], [200, 200]);
-  const last = (await call('POST', `/tokens/${id}/rotate`, { overlap_seconds: 0 })).json.token;
-  assert.deepEqual([(await post(next)).status, (await post(last)).status], [401, 200]);
+  const rotate = (body: object) => call('POST', `/tokens/${id}/rotate`, body);
+  const next = (await rotate({})).json.token;
+  assert.deepEqual([(await signed(token)).status, (await signed(next)).status], [200, 200]);
+  const last = (await rotate({ overlap_seconds: 0 })).json.token;
+  assert.deepEqual([(await signed(next)).status, (await signed(last)).status], [401, 200]);
   assert.equal((await shown(id)).name, 'two');
+  assert.equal((await rotate({ signing_secret: 'short' })).status, 400);
+  const replaced = await rotate({ signing_secret: 'another secret' });
+  assert.deepEqual(replaced.json, { id, token: null });
+  for (const [secret, status] of [
+    [SIGNING_SECRETS.github, 200],
+    ['another secret', 200],
+    ['a third one', 401],
+  ] as const)
+    assert.equal((await signed(last, secret)).status, status, secret);
 });
 
 test('an order is set, shown and taken back, and an order that cannot be is refused', async () => {
@@ -186,20 +192,6 @@ test('an order is set, shown and taken back, and an order that cannot be is refu
     const { status, json } = await call('PATCH', `/tokens/${id}`, { order_by });
     assert.deepEqual([status, json.error.fields[0].path], [400, '/order_by'], order_by);
   }
-});
-
-test('a signing secret is replaced with overlap, and only by one of its form', async () => {
-  const { id, token } = await make(GITHUB);
-  const rotate = (signing_secret: string) =>
-    call('POST', `/tokens/${id}/rotate`, { signing_secret });
-  assert.equal((await rotate('short')).status, 400);
-  assert.deepEqual((await rotate('another secret')).json, { id, token: null });
-  for (const [secret, status] of [
-    [SIGNING_SECRETS.github, 200],
-    ['another secret', 200],
-    ['a third one', 401],
-  ] as const)
-    assert.equal((await signed(token, secret)).status, status, secret);
 });
 
 test('a secret that a sender sent is shown, and only the one that was shown is confirmed', async () => {
@@ -258,8 +250,6 @@ test('a test event goes to the target with its signature, is not stored, and its
   assert.equal((await call('POST', `/tokens/${id}/test`)).status, 409, 'no target');
   const secret = SIGNING_SECRETS.standard;
   await call('PATCH', `/tokens/${id}/target`, { url: target.url, secret });
-  const count = async () => (await sql`select from webhook.events`).length;
-  const before = await count();
   const { error, answer, duration_ms, ...shownOfIt } = (await call('POST', `/tokens/${id}/test`))
     .json;
   assert.match(error, /^the target answered 422/);
@@ -270,7 +260,7 @@ test('a test event goes to the target with its signature, is not stored, and its
   const [sent] = target.received;
   assert.equal(sent?.headers['gatehouse-event'], 'gatehouse.test');
   assert.ok(sent?.headers['webhook-signature']);
-  assert.equal(await count(), before);
+  assert.equal((await sql`select from webhook.events where event = 'gatehouse.test'`).length, 0);
 });
 
 test('a handshake and a refused request are shown at their sender, with reason and address', async () => {

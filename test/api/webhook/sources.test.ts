@@ -1,13 +1,18 @@
-/** Each source over real sockets: names, delivery ids, signatures, and what is kept. */
+/**
+ * Each source over real sockets: names, delivery ids, signatures, and what is kept. And tokens of
+ * the source `custom`, which describe how their sender signs: `transcripts/custom.txt` has what is
+ * refused, and senders that do not sign.
+ */
 import assert from 'node:assert/strict';
-import crypto, { randomUUID } from 'node:crypto';
+import crypto, { createHmac, randomUUID } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
 import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { sha256Hex } from '../../../src/platform/crypto/token.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
-import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { runCommand } from '../../support/commands.ts';
+import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
@@ -16,15 +21,14 @@ import {
   SAMPLES,
   signatureOf,
   SIGNED_SOURCES,
-  signedBy,
   type SignedSource,
   SIGNING_SECRETS,
   WEBHOOK_SECRET,
-  WITHOUT_TIME,
 } from '../../support/senders.ts';
-import { launchWebhook } from '../../support/webhook.ts';
+import { CUSTOM_SECRET as SECRET, launchWebhook, macOf } from '../../support/webhook.ts';
 
-const { sql, base, database, stdout, log, stored, storesNothing } = await launchWebhook();
+const { sql, databaseUrl, base, database, stdout, log, stored, storesNothing } =
+  await launchWebhook();
 
 /** Discord and Asana have no delivery ids, and tests of their own. */
 const SOURCES = SIGNED_SOURCES.filter((source) => !['discord', 'asana'].includes(source));
@@ -108,28 +112,21 @@ for (const source of SOURCES) {
 }
 
 test('without a signature of its own secret and time, it is 401 and not stored', async () => {
-  for (const source of ['github', 'stripe'] as const) {
-    const sample = SAMPLES[source]();
-    const { body, headers } = sample;
-    await storesNothing(async () => {
-      for (const wrong of [
-        { secret: `${SIGNING_SECRETS[source].slice(0, -4)}AAAA` },
-        { signed: JSON.stringify({ ...body, more: 1 }) },
-        { token: '' },
-        { token: 'wrong' },
-        { token: tokenOf('paddle') },
-      ])
-        assert.deepEqual(codeOf(await send(source, sample, wrong)), UNAUTHORIZED);
-      const unsigned = await ask('POST', base, { bearer: tokenOf(source), body, headers });
-      assert.deepEqual(codeOf(unsigned), UNAUTHORIZED);
-      assert.match(unsigned.json.error.message, /lacks the header/);
-      for (const at of WITHOUT_TIME.includes(source) ? [] : [now() - 400, now() + 400]) {
-        const stale = await send(source, sample, { at });
-        assert.deepEqual(codeOf(stale), UNAUTHORIZED);
-        assert.match(stale.json.error.message, /five minutes/);
-      }
-    });
-  }
+  const sample = SAMPLES.stripe();
+  const wrong: ReadonlyArray<readonly [said: RegExp, changes: Changes]> = [
+    [/signature is wrong/, { secret: `${SIGNING_SECRETS.stripe.slice(0, -4)}AAAA` }],
+    [/signature is wrong/, { signed: JSON.stringify({ ...sample.body, more: 1 }) }],
+    [/lacks the header/, { token: tokenOf('paddle') }],
+    [/five minutes/, { at: now() - 400 }],
+    [/five minutes/, { at: now() + 400 }],
+  ];
+  await storesNothing(async () => {
+    for (const [said, changes] of wrong) {
+      const answer = await send('stripe', sample, changes);
+      assert.deepEqual(codeOf(answer), UNAUTHORIZED);
+      assert.match(answer.json.error.message, said);
+    }
+  });
 });
 
 test('with the same secret, GitLab and Standard Webhooks do not accept each other', async () => {
@@ -210,34 +207,6 @@ test('slack: without an inner event or an id, the name is the type of the body',
   assert.deepEqual([event, delivery_id], ['app_rate_limited', null]);
 });
 
-test('standard: the names of Svix are accepted and kept', async () => {
-  const { body, deliveryId } = SAMPLES.standard();
-  const text = JSON.stringify(body);
-  const signed = Object.entries(signedBy('standard', text, { id: deliveryId }));
-  const headers = Object.fromEntries(
-    signed.map(([name, value]) => [name.replace('webhook', 'svix'), value]),
-  );
-  const { json } = await ask('POST', base, { bearer: tokenOf('standard'), body: text, headers });
-  const row = await stored(json.id);
-  assert.equal(row.delivery_id, deliveryId);
-  assert.deepEqual(
-    Object.keys(row.headers).filter((name) => name.startsWith('svix')),
-    ['svix-id', 'svix-timestamp'],
-  );
-});
-
-test('generic: no signature is required, and fields of other sources have no effect', async () => {
-  const body = { event: 'page.updated', data: { page_id: 'p' }, type: 'other', id: 'evt_1' };
-  const github = { 'x-github-event': 'ping', 'x-github-delivery': randomUUID() };
-  const headers = { ...signatureOf('github', 'wrong', ''), ...github };
-  const { json } = await ask('POST', base, { bearer: WEBHOOK_TOKEN, body, headers });
-  const { source, event, delivery_id } = await stored(json.id);
-  assert.deepEqual(
-    [json.status, source, event, delivery_id],
-    ['accepted', 'generic', 'page.updated', null],
-  );
-});
-
 test('at most two signatures of a request are verified with each public key', async (t) => {
   const verify = t.mock.method(crypto, 'verify');
   syncBuiltinESMExports();
@@ -246,34 +215,134 @@ test('at most two signatures of a request are verified with each public key', as
     syncBuiltinESMExports();
   });
   const [own = assert.fail(), another = assert.fail()] = PUBLIC_KEYS;
-  const body = '{"type":"contact.created"}';
-  const at = now();
-  const signed = signatureOf('standard', own.standard, body, { at });
-  const signatureBy = (key: string) =>
-    signatureOf('standard', key, body, { at })['webhook-signature'] ?? '';
-  const right = signatureBy(own.standard);
-  const other = signatureBy(another.standard);
-  const wrong = `v1a,${'A'.repeat(86)}==`;
-  const many = Array<string>(8).fill(wrong);
   const { id, token } = await addToken(database, 'standard', own.standard);
+  const sample = SAMPLES.standard();
+  const headers = { 'webhook-signature': `v1a,${'A'.repeat(86)}== `.repeat(8) };
   /** @returns the status, and how often a signature was verified meanwhile */
-  const sendSigned = async (...signatures: readonly string[]) => {
+  const sendMany = async () => {
     verify.mock.resetCalls();
-    const headers = { ...signed, 'webhook-signature': signatures.join(' ') };
-    const { status } = await ask('POST', base, { bearer: token, body, headers });
+    const { status } = await send('standard', sample, { token, headers });
     return [status, verify.mock.callCount()];
   };
   for (const state of ['looked up', 'cached', 'cached'])
-    assert.deepEqual(await sendSigned(...many), [401, 2], state);
-  assert.deepEqual(await sendSigned(wrong, right), [200, 2]);
-  assert.deepEqual(await sendSigned(right), [200, 1]);
-  assert.deepEqual(await sendSigned(wrong, wrong, right), [401, 2]);
-  assert.deepEqual(await sendSigned(), [401, 0]);
-
+    assert.deepEqual(await sendMany(), [401, 2], state);
   const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), another.standard);
   await rotateSecret(database, id, 3_600, sealed);
   // The sender signs with two keys.
-  for (const list of [[right], [wrong, other], [right, wrong], [other]])
-    assert.equal((await sendSigned(...list))[0], 200);
-  assert.deepEqual(await sendSigned(...many), [401, 4], 'each with either key');
+  for (const { standard: secret } of PUBLIC_KEYS)
+    assert.equal((await send('standard', SAMPLES.standard(), { token, secret })).status, 200);
+  assert.deepEqual(await sendMany(), [401, 4], 'each with either key');
+});
+
+// --- Custom senders
+
+/** @returns sends a request with a token that describes its sender so */
+async function customSender(options: string, secret = SECRET) {
+  const words = ['token', 'create', '--source=custom', '--signing-secret-file=-'];
+  const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
+  const given = [...words, ...options.split(' ')];
+  const { code, stdout, stderr } = await runCommand(given, environment, secret);
+  assert.equal(code, 0, stderr);
+  return (body: string, headers: Readonly<Record<string, string>> = {}) =>
+    ask('POST', base, { bearer: stdout.trim(), body, headers: { ...headers } });
+}
+const hmac = (text: string, key: string | Buffer = SECRET) =>
+  createHmac('sha256', key).update(text);
+
+const BODY = '{"type":"made"}';
+const HEADER = '--event-name /type --signature-header X-S';
+
+const SHOP =
+  '--signature-header X-Shop-Signature --signature-prefix v1= --encoding base64 --algorithm hmac-sha512' +
+  ' --signed-text POST:{timestamp}.{id}.{body}! --time X-Shop-Time --event-name /data/~1type --delivery-id X-Shop-Id';
+const SHOP_BODY = '{"data":{"/type":"order.made"}}';
+
+function shopRequest({ at = now(), secret = SECRET, body = SHOP_BODY } = {}) {
+  const id = randomUUID();
+  const signature = createHmac('sha512', secret).update(`POST:${at}.${id}.${body}!`);
+  const value = `v1=${signature.digest('base64')}`;
+  return { 'x-shop-signature': value, 'x-shop-time': `${at}`, 'x-shop-id': id };
+}
+
+test('a custom sender is verified as its token describes', async () => {
+  const send = await customSender(SHOP);
+  const headers = shopRequest();
+  const { status, json } = await send(SHOP_BODY, headers);
+  assert.deepEqual([status, json.status], [200, 'accepted']);
+  const { source, event, delivery_id } = await stored(json.id);
+  assert.deepEqual([source, event, delivery_id], ['custom', 'order.made', headers['x-shop-id']]);
+  assert.equal((await send(SHOP_BODY, headers)).json.status, 'duplicate');
+  for (const [what, wrong, body = SHOP_BODY] of [
+    ['another body', headers, SHOP_BODY.replace('made', 'mode')],
+    ['another secret', shopRequest({ secret: 'another secret' })],
+    ['an old time', shopRequest({ at: now() - 301 })],
+    ['another id', { ...headers, 'x-shop-id': 'x' }],
+  ] as const)
+    assert.equal((await send(body, wrong)).status, 401, what);
+});
+
+test('of a list of signatures in a header, one must be right', async () => {
+  const send = await customSender(`${HEADER} --signature-prefix v1=`);
+  const right = `v1=${macOf(BODY)}`;
+  const wrong = `v1=${macOf(BODY, 'the secret before')}`;
+  for (const separator of [',', ', ', ';', ' ']) {
+    for (const [status, ...list] of [
+      [200, wrong, right],
+      [200, right, wrong],
+      [200, 'v2=x', wrong, right],
+      [401, wrong, wrong],
+    ] as const) {
+      const value = list.join(separator);
+      assert.equal((await send(BODY, { 'x-s': value })).status, status, value);
+    }
+  }
+});
+
+test('the time may be in the header of the signature', async () => {
+  const at = now();
+  const old = at - 301;
+  const v1 = (time: number | string, secret = SECRET) => `v1=${macOf(`${time}.${BODY}`, secret)}`;
+  const text = '--signed-text {timestamp}.{body} --time X-S --signature-prefix v1=';
+  const options = `${HEADER} ${text}`;
+  const send = await customSender(options);
+  const named = await customSender(`${options} --time-prefix ts=`);
+  for (const [by, value, status] of [
+    [send, `t=${at},${v1(at)}`, 200],
+    [send, `t=${at}000, ${v1(`${at}000`)}`, 200],
+    [send, `t=${at},${v1(at, 'before')} t=${at},${v1(at)}`, 200],
+    [send, `t=${old},${v1(old)}`, 401],
+    [send, `t=${at},${v1(old)}`, 401],
+    [send, v1(at), 401],
+    [named, `ts=${at};${v1(at)}`, 200],
+  ] as const)
+    assert.equal((await by(BODY, { 'x-s': value })).status, status, value);
+});
+
+test('signatures and secrets are read in the encoding that the token says', async () => {
+  const key = Buffer.from('00ff10ab00ff10ab', 'hex');
+  for (const [options, secret, signature] of [
+    ['--encoding hex-upper', SECRET, macOf(BODY).toUpperCase()],
+    ['--encoding base64url', SECRET, hmac(BODY).digest('base64url')],
+    ['--secret-encoding hex', '00FF10ab00ff10ab', hmac(BODY, key).digest('hex')],
+    ['--secret-encoding base64', 'AP8QqwD/EKs=', hmac(BODY, key).digest('hex')],
+  ] as const) {
+    const send = await customSender(`${HEADER} ${options}`, secret);
+    assert.equal((await send(BODY, { 'x-s': signature })).status, 200, options);
+    assert.equal((await send(BODY, { 'x-s': macOf(BODY) })).status, 401, options);
+  }
+});
+
+test('a repetition may be as old as the token says', async () => {
+  const options = `${HEADER} --time /at --delivery-id /id`;
+  const lenient = await customSender(`${options} --max-age 6h`);
+  const strict = await customSender(options);
+  for (const [send, age, status] of [
+    [lenient, 6 * 3_600 - 60, 200],
+    [lenient, 6 * 3_600 + 10, 401],
+    [lenient, -600, 401],
+    [strict, 310, 401],
+  ] as const) {
+    const body = `{"type":"made","id":"${randomUUID()}","at":${now() - age},"more":1}`;
+    assert.equal((await send(body, { 'x-s': macOf(body) })).status, status, `${age} s`);
+  }
 });

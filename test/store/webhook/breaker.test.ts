@@ -161,13 +161,10 @@ test('events of one sender, however many, with pages or without, hide no event o
     /** Events of the third sender, between those of others. @returns their ids */
     const between = async (others: readonly TestToken[], count: number) => {
       await fresh(0);
-      const fill = (tokens: readonly TestToken[], number: number, minutesAgo: number) =>
-        fillQueue(
-          sql,
-          tokens.map(({ id }) => id),
-          number,
-          { isOrdered, minutesAgo },
-        );
+      const fill = (tokens: readonly TestToken[], number: number, minutesAgo: number) => {
+        const ids = tokens.map(({ id }) => id);
+        return fillQueue(sql, ids, number, { isOrdered, minutesAgo });
+      };
       await fill(others, 150, 60);
       const ids = await fill([third], count, 50);
       await fill(others, 150, 40);
@@ -272,12 +269,8 @@ test('between two looks at the state, an open breaker admits nothing', async (t)
   const pass = stopClock(t);
   await fresh(2);
   await fail(61);
-  const breaker = createBreaker(
-    database,
-    'test',
-    COMMON.id,
-    createLog('error', () => {}),
-  );
+  const log = createLog('error', () => {});
+  const breaker = createBreaker(database, 'test', COMMON.id, log);
   const probing = { limit: 1, except: null };
   assert.deepEqual(await breaker.admit(), probing);
   await sql`update webhook.failing_targets set probe_at = now()`;

@@ -1,26 +1,27 @@
-/** What a target gets, and what its reply means. */
+/**
+ * What a target gets, and what its reply means; which names are selected, and when an event is
+ * tried again.
+ */
 import assert from 'node:assert/strict';
 import { createHmac, randomBytes } from 'node:crypto';
 import { after } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { readCustomSource } from '../../../src/commands/custom-source.ts';
-import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
-import { createSigningKey } from '../../../src/webhook/service.ts';
+import { isSelected } from '../../../src/webhook/event-names.ts';
 import { createForwardTarget, forwardHeaders } from '../../../src/webhook/targets/forward.ts';
+import { delayOf } from '../../../src/webhook/worker.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { startRecorder } from '../../support/recorder.ts';
-import { WEBHOOK_SECRET } from '../../support/senders.ts';
-import { createToken } from '../../support/tokens.ts';
 import { test } from '../../support/until.ts';
-import { launchWebhook } from '../../support/webhook.ts';
+import { launchWebhook, macOf } from '../../support/webhook.ts';
 import { wordsOf } from '../../support/words.ts';
-import { leasedEvent, stateOf, untilEnded } from '../../support/webhook-store.ts';
+import { leasedEvent, stateOf, untilStatus } from '../../support/webhook-store.ts';
 
 const recorder = await startRecorder({ after });
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
 const url = `${recorder.url}/hook?a=b`;
-const { base, database, sql } = await launchWebhook({
+const { base, sql, customToken, stored } = await launchWebhook({
   WEBHOOK_FORWARD_URL: url,
   WEBHOOK_FORWARD_SECRET: SECRET,
   WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
@@ -47,7 +48,7 @@ test('an event is POSTed byte for byte, with its headers and a Standard Webhooks
     'content-type': 'application/json; charset=utf-8',
     cookie: 'session=secret',
   });
-  await untilEnded(sql, id);
+  await untilStatus(sql, id, 'done');
   assert.deepEqual(await stateOf(sql, id), { status: 'done', attempts: 1, errors: [] });
   const [got, ...more] = gotOf(id);
   assert.ok(got);
@@ -164,23 +165,20 @@ test('Retry-After counts as seconds and as a date; a past or invalid one is igno
 test('an event that fails is retried under the same id, at the time that its target asks for', async () => {
   recorder.answer((response) => response.writeHead(500).end());
   const dead = await post();
-  await untilEnded(sql, dead);
+  await untilStatus(sql, dead, 'dead');
   const attempts = gotOf(dead).map(({ headers }) => headers['gatehouse-attempt']);
   assert.deepEqual(attempts, ['1', '2', '3']);
-  for (const [text, seconds] of [
-    ['120', 120],
-    ['9'.repeat(400), 86_400],
-  ] as const) {
-    recorder.answer((response) => response.writeHead(503, { 'retry-after': text }).end());
-    const id = await post();
-    const rows = () => sql`
-      select extract(epoch from due_at - failed_at)::float8 as seconds
-      from webhook.work join webhook.failures using (event_id)
-      where event_id = ${id} and lease is null`;
-    await untilSql(async () => (await rows()).length === 1, 'the event was given back');
-    assert.deepEqual([...(await rows())], [{ seconds }]);
-  }
+  recorder.answer((response) => response.writeHead(503, { 'retry-after': '120' }).end());
+  const id = await post();
+  const rows = () => sql`
+    select extract(epoch from due_at - failed_at)::float8 as seconds
+    from webhook.work join webhook.failures using (event_id)
+    where event_id = ${id} and lease is null`;
+  await untilSql(async () => (await rows()).length === 1, 'the event was given back');
+  assert.deepEqual([...(await rows())], [{ seconds: 120 }]);
 });
+
+// --- Headers that are not passed on
 
 /** Headers of a sender that could change what a target, or a proxy before it, understands. */
 const OF_MESSAGE = wordsOf(`
@@ -230,29 +228,68 @@ test('such a header is not forwarded, whatever is stored with an event', () => {
 });
 
 test('such a header is not stored either, even if a token keeps the signature', async () => {
-  const custom = {
+  const token = await customToken({
     scheme: { header: 'authorization', prefix: 'hmac ' },
     event: ['/type', 'x-forwarded-host'],
     deliveryId: ['cookie'],
-  };
-  const secret = 'the secret of a custom sender';
-  const given = { name: 'custom', role: 'sender', source: 'custom', custom } as const;
-  const sealed = sealSecret(createSigningKey(WEBHOOK_SECRET), secret);
-  const { id, token } = await createToken(database, given, sealed);
-  await sql`update webhook.tokens set keep_signature = true where id = ${id}`;
+  });
+  await sql`update webhook.tokens set keep_signature = true`;
   const body = '{"type":"a"}';
   const headers = {
-    authorization: `hmac ${createHmac('sha256', secret).update(body).digest('hex')}`,
+    authorization: `hmac ${macOf(body)}`,
     'x-forwarded-host': 'evil.example',
     cookie: 'session=x',
     'user-agent': 'sender',
   };
   const answer = await ask('POST', `${base}?token=${token}`, { body, headers });
-  assert.equal(answer.status, 200, answer.text);
-  const [row] = await sql`select headers from webhook.events where id = ${answer.json.id}`;
-  assert.deepEqual(Object.keys(row?.headers).toSorted(), [
-    'content-type',
-    'user-agent',
-    'x-request-id',
-  ]);
+  const kept = Object.keys((await stored(answer.json.id)).headers);
+  assert.deepEqual(kept.toSorted(), ['content-type', 'user-agent', 'x-request-id']);
+});
+
+// --- Names that are selected, and pauses
+
+test('only * is special in a pattern, which matches whole names, and no pattern selects all', () => {
+  const SPECIAL = ['(a|b)', '[ab]', 'a+', 'a?', '^a$', '\\d', 'a{2}', 'a/b-c', 'page.updated'];
+  for (const name of SPECIAL) assert.equal(isSelected(SPECIAL, name), true, name);
+  for (const name of ['a', 'b', 'aa', '5', '', 'pageXupdated', 'PAGE.UPDATED'])
+    assert.equal(isSelected(SPECIAL, name), false, name);
+  for (const name of ['', 'anything', 'a\nb'])
+    assert.deepEqual([isSelected([], name), isSelected(['*'], name)], [true, true], name);
+});
+
+/** Every text of these letters, up to a length. */
+const textsOf = (letters: string, most: number): string[] => {
+  const rests = most === 0 ? [] : textsOf(letters, most - 1);
+  return ['', ...[...letters].flatMap((letter) => rests.map((rest) => letter + rest))];
+};
+
+test('short patterns select the same names as a regular expression', () => {
+  const names = textsOf('ab', 5);
+  for (const pattern of textsOf('ab*', 5)) {
+    const expected = new RegExp(`^${pattern.replaceAll('*', '.*')}$`);
+    for (const name of names)
+      assert.equal(isSelected([pattern], name), expected.test(name), `"${pattern}" and "${name}"`);
+  }
+});
+
+test('no event name makes a pattern with many stars slow', () => {
+  // A regular expression would take hours.
+  assert.equal(isSelected([`${'*a'.repeat(30)}*b`], 'a'.repeat(1_024)), false);
+});
+
+test('a delay is within 20 % of its pause, at least Retry-After, which counts up to a day', () => {
+  for (const [pauseMs, retryAfter, random, delayMs] of [
+    [1_000, null, 0, 800],
+    [1_000, null, 0.5, 1_000],
+    [1_000, null, 1, 1_200],
+    [0, null, 1, 0],
+    [30_000, 120, 1, 120_000],
+    [1_000_000, 10, 0, 800_000],
+    [30_000, 200_000, 0, 86_400_000],
+    [604_800_000, 200_000, 0.5, 604_800_000],
+  ] as const)
+    assert.equal(Math.round(delayOf(pauseMs, retryAfter, random)), delayMs);
+  const drawn = Array.from({ length: 1_000 }, () => delayOf(10, null));
+  const [least, most] = drawn.sort((one, other) => one - other).filter((_, n) => n % 999 === 0);
+  assert.ok(least && most && least >= 8 && least < 8.5 && most > 11.5 && most <= 12);
 });

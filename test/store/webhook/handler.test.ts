@@ -9,7 +9,8 @@ import { createDatabase } from '../../support/database.ts';
 import { variables } from '../../support/gatehouse.ts';
 import { buildProgram, root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
-import { leasedEvent, sendEvent, untilStatus } from '../../support/webhook-store.ts';
+import { sendEvent } from '../../support/inbox.ts';
+import { leasedEvent, untilStatus } from '../../support/webhook-store.ts';
 
 const directory = makeTemporary(tmpdir(), 'gatehouse-handler');
 after(() => removeTemporary(directory));

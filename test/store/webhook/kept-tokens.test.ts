@@ -1,6 +1,7 @@
 /**
  * Each replica caches the token of a sender for some seconds. The insert of an event checks it, so
- * the end of a token or of a signing secret counts from the next request on, on every replica.
+ * the end of a token or of a signing secret counts from the next request on, on every replica. Then
+ * a rotation of WEBHOOK_SECRET, with replicas on either value.
  */
 import assert from 'node:assert/strict';
 import { after, type TestContext } from 'node:test';
@@ -9,14 +10,17 @@ import { revokeToken } from '../../../src/platform/db/tokens.ts';
 import { createSigningKey } from '../../../src/webhook/service.ts';
 import { rotateSecret } from '../../../src/webhook/store/signing-secrets.ts';
 import { stopClock } from '../../support/clock.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { runCommand } from '../../support/commands.ts';
+import { createEmptyDatabase } from '../../support/database.ts';
+import { ask, type Gatehouse, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { addToken, signatureOf, WEBHOOK_SECRET } from '../../support/senders.ts';
 import { connectTo, headOf } from '../../support/socket.ts';
 import { createToken, rotateToken } from '../../support/tokens.ts';
 import { test } from '../../support/until.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 
-const { webhook, sql, database, databaseUrl } = await launchWebhook();
+const now = await launchWebhook();
+const { webhook, sql, database, databaseUrl } = now;
 const { url } = await startGatehouse({ after }, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
 const replicas = [webhook, url.webhook] as const;
 
@@ -36,8 +40,7 @@ const sendSigned =
     const headers = { 'x-github-event': event, ...signatureOf('github', secret, body) };
     return (await ask('POST', `${replica}/webhook`, { bearer: token, body, headers })).status;
   };
-const generic = (role: 'sender' | 'operator' = 'sender') =>
-  createToken(database, { name: 'kept', role, source: 'generic' }, null);
+const generic = () => addToken(database, 'generic');
 const rotated = async (id: string, overlap: number) =>
   sendGeneric((await rotateToken(database, id, overlap)) ?? assert.fail());
 
@@ -155,7 +158,8 @@ test('a token is looked up before a handshake is answered', async () => {
 });
 
 test("an operator's token is cached for no sender", async () => {
-  const { token: bearer } = await generic('operator');
+  const operator = { name: 'kept', role: 'operator', source: 'generic' } as const;
+  const { token: bearer } = await createToken(database, operator, null);
   const text = () => ask('POST', `${webhook}/webhook`, { bearer, body: 'text' });
   const listed = await ask('GET', `${webhook}/events`, { bearer });
   const statuses = [listed.status, (await text()).status, await sendGeneric(bearer)(webhook, 'e')];
@@ -172,4 +176,108 @@ test('in a shared statement, an event with an ended token harms no other', async
   const expected = Array.from({ length: 32 }, (_, n) => (n % 4 === 1 ? 401 : 200));
   assert.deepEqual(await all('after'), expected);
   assert.equal((await sql`select from webhook.events where event like 'after %'`).length, 24);
+});
+
+// --- WEBHOOK_SECRET
+
+const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
+const before = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET: SECRETS.before,
+});
+const either = { before, now };
+const WHICH = ['before', 'now'] as const;
+
+/** The secrets of a sender, sealed under the WEBHOOK_SECRET of the same name. */
+const OWN = { before: 'github secret of before', now: 'github secret of now' };
+
+/** @returns the status of the event, or the error's */
+async function send(to: Gatehouse, token: string, secret: string) {
+  const body = JSON.stringify({ type: 'x' });
+  const headers = { 'x-github-event': 'x', ...signatureOf('github', secret, body) };
+  const answer = await ask('POST', `${to.url.webhook}/webhook`, { bearer: token, body, headers });
+  if (answer.status === 200) return answer.json.status;
+  assert.match(answer.headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  return `${answer.status} ${answer.json.error.code}`;
+}
+const addOld = () => addToken(database, 'github', OWN.before, SECRETS.before);
+const keyErrors = ({ log }: Gatehouse) =>
+  log().filter(({ message }) => String(message).startsWith('WEBHOOK_SECRET is missing or wrong'))
+    .length;
+
+test('each replica accepts a signature if it can open its secret, and others get 503', async () => {
+  const { id, token } = await addOld();
+  const assertAccepted = async (
+    to: keyof typeof SECRETS,
+    secret: keyof typeof SECRETS,
+    isAccepted: boolean,
+  ) => {
+    const { events } = await now.count();
+    const logged = keyErrors(either[to]);
+    const outcome = await send(either[to], token, OWN[secret]);
+    assert.equal(outcome, isAccepted ? 'accepted' : '503 key_unknown');
+    const added = [(await now.count()).events - events, keyErrors(either[to]) - logged];
+    assert.deepEqual(added, isAccepted ? [1, 0] : [0, 1]);
+  };
+  for (const secret of WHICH) await assertAccepted('now', secret, false);
+  await assertAccepted('before', 'before', true);
+  const sealed = sealSecret(createSigningKey(SECRETS.now), OWN.now);
+  await rotateSecret(database, id, 3_600, sealed);
+  for (const to of WHICH)
+    for (const secret of WHICH) await assertAccepted(to, secret, to === secret);
+});
+
+test('a replica with both values opens secrets under either; token reseal seals them anew', async (t) => {
+  const given = { WEBHOOK_SECRET: SECRETS.now, WEBHOOK_SECRET_PREVIOUS: SECRETS.before };
+  const { token } = await addOld();
+  const both = await startGatehouse(t, ['webhook'], databaseUrl, given);
+  assert.equal(await send(both, token, OWN.before), 'accepted');
+  assert.equal(keyErrors(both), 0);
+  const told = both.log().filter(({ message }) => String(message).includes('token reseal'));
+  assert.equal(told.length, 1, 'the log says how to finish');
+
+  const reseal = async (more: Readonly<Record<string, string>> = {}) => {
+    const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET: SECRETS.now, ...more };
+    const { code, stderr } = await runCommand(['token', 'reseal'], environment);
+    return `${code} ${stderr}`;
+  };
+  const counts = async (which: keyof typeof SECRETS) => {
+    const { id } = createSigningKey(SECRETS[which]);
+    return (await sql`select from webhook.signing_secrets where key_id = ${id}`).length;
+  };
+  const old = await counts('before');
+  const all = old + (await counts('now'));
+  const missing = new RegExp(`^1 .*${old} could not be decrypted: add the WEBHOOK_SECRET`, 's');
+  assert.match(await reseal(), missing);
+  assert.equal(await counts('before'), old, 'what cannot be opened is kept');
+  assert.equal(await reseal(given), `0 ${old} signing secrets encrypted under WEBHOOK_SECRET.\n`);
+  assert.deepEqual([await counts('before'), await counts('now')], [0, all]);
+  for (const to of [both, now]) assert.equal(await send(to, token, OWN.before), 'accepted');
+  assert.match(await reseal(given), /^0 0 signing secrets/);
+});
+
+// --- WEBHOOK_TOKEN
+
+// The first start of several replicas, without WEBHOOK_TOKEN, is in identity/administrator.test.ts.
+test('no start replaces a token that exists, whatever is set and even if it is revoked', async (t) => {
+  const { url, sql } = await createEmptyDatabase(t);
+  /** @returns what the start has said, and the status for this token */
+  const start = async (WEBHOOK_TOKEN: string | undefined, bearer: string) => {
+    const gatehouse = await startGatehouse(t, ['webhook'], url, { WEBHOOK_TOKEN });
+    const body = { event: 'e', data: { page_id: 'p1' } };
+    const { status } = await ask('POST', `${gatehouse.url.webhook}/webhook`, { bearer, body });
+    await gatehouse.stop();
+    return [gatehouse.stderr(), status];
+  };
+  const said = 'webhook: created the first token: the value of WEBHOOK_TOKEN\n';
+  assert.deepEqual(await start(WEBHOOK_TOKEN, WEBHOOK_TOKEN), [said, 200]);
+  const other = 'another-token-0123456789abcdefghijklmnopqr';
+  assert.deepEqual(await start(other, other), ['', 401]);
+  await sql.begin(async (change) => {
+    await change`update webhook.tokens set last_used_at = now()`;
+    assert.deepEqual(await start(undefined, WEBHOOK_TOKEN), ['', 200], 'it waits for no change');
+  });
+  await sql`update webhook.tokens set revoked_at = now()`;
+  for (const given of [undefined, WEBHOOK_TOKEN])
+    assert.deepEqual(await start(given, WEBHOOK_TOKEN), ['', 401]);
+  assert.equal((await sql`select from webhook.tokens`).length, 1);
 });

@@ -117,6 +117,7 @@ function pretend(t: TestContext, own: readonly string[], named: readonly string[
 
 test('an address of this machine is private, in any form, by its number or by a name', async (t) => {
   const own = ['8.8.8.8', '2606:4700::1111'];
+  // Of a name, one private address is enough.
   pretend(t, own, ['9.9.9.9', '8.8.8.8']);
   for (const address of wordsOf(`
     8.8.8.8 ::ffff:8.8.8.8 ::ffff:808:808 64:ff9b::8.8.8.8 2606:4700::1111 2606:4700:0:0:0:0:0:1111
@@ -130,11 +131,6 @@ test('an address of this machine is private, in any form, by its number or by a 
     throw new Error('EAFNOSUPPORT');
   };
   assert.throws(() => ownAddresses(none), /addresses of this machine cannot be read/);
-});
-
-test('a name is looked up for each connection, and refused if any of its addresses is private', async (t) => {
-  pretend(t, [], ['8.8.8.8', '127.0.0.1']);
-  assert.deepEqual(await forwardTo(`http://public.example:${port}/`), [REFUSED, 0]);
 });
 
 const SPELLINGS = wordsOf(`

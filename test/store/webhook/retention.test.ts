@@ -1,12 +1,17 @@
 /**
  * What retention removes, and retention and redelivery of the same event at the same time: one of
- * them wins completely.
+ * them wins completely. Redelivery, repeated deliveries and acceptance leave other events and
+ * tokens alone.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after } from 'node:test';
 import { connect } from '../../../scripts/postgres.ts';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
 import type { Database } from '../../../src/platform/db/pool.ts';
+import { replaceToken } from '../../../src/platform/db/tokens.ts';
 import type { Service } from '../../../src/platform/process/service.ts';
+import { accept } from '../../../src/webhook/accept.ts';
 import { SCHEMA } from '../../../src/webhook/migrations.ts';
 import { start } from '../../../src/webhook/start.ts';
 import { redeliver, removeEnded } from '../../../src/webhook/store/events.ts';
@@ -271,3 +276,85 @@ for (const [when, isBefore] of [
     assert.deepEqual(await rowsOf(answer === 'conflict' ? '' : answer.id), NEW);
   });
 }
+
+// --- Other events and tokens
+
+const plain = await queue.addToken('without a target');
+const own = await queue.addToken('with a target');
+const another = await queue.addToken('with another target');
+for (const { id } of [own, another])
+  await sql`update webhook.tokens set target = '{"url": "https://example.org/"}' where id = ${id}`;
+
+const queueOf = async (id: string) =>
+  (await sql`select queue from webhook.work where event_id = ${id}`)[0]?.queue;
+
+test('an event waits for the target of its token, or for that of the process if there is one', async () => {
+  await clear();
+  const ids = [];
+  for (const token of [another, own, plain]) ids.push(await queue.putEnded('dead', { token }));
+  const waiting = await queue.put({ token: own });
+  assert.equal(await redeliver(database, [...ids, waiting], false), 3);
+  assert.equal((await queue.stateOf(ids[2] ?? '')).status, 'dead');
+  assert.equal(await redeliver(database, ids), 3);
+  const queues = await Promise.all(ids.map(queueOf));
+  assert.deepEqual(queues.slice(0, 2), [another.id, own.id]);
+  assert.match(queues[2] ?? '', /^[0-]+$/);
+});
+
+test('a stored event is delivered, and a waiting one keeps the outcome that a program wrote', async () => {
+  await clear();
+  await queue.putEnded('done');
+  const id = await queue.put();
+  assert.equal(await redeliver(database, [await queue.put({ status: 'stored' })]), 1);
+  await sql`insert into webhook.outcomes (event_id, status, attempts) values (${id}, 'done', 1)`;
+  assert.equal(await redeliver(database, [id]), 1);
+  assert.equal((await sql`select from webhook.outcomes where event_id = ${id}`).length, 1);
+});
+
+test('a page is due if its first event is redelivered', async () => {
+  await clear();
+  const first = await queue.put({ order_key: 'a' });
+  const second = await queue.put({ order_key: 'a' });
+  await queue.put({ order_key: 'b' });
+  const duePages = async () => {
+    const rows = await sql`select order_key from webhook.pages where due_at <= now()`;
+    return rows.map(({ order_key }) => order_key);
+  };
+  await sql`update webhook.pages set due_at = 'infinity'`;
+  await redeliver(database, [second]);
+  assert.deepEqual(await duePages(), []);
+  await redeliver(database, [first]);
+  assert.deepEqual(await duePages(), ['a']);
+});
+
+for (const [by, values] of [
+  ['delivery id', { delivery_id: 'one' }],
+  ['body', { body_digest: sha256('{}') }],
+] as const) {
+  test(`a repetition by its ${by} is of the same token, and other dead events stay dead`, async () => {
+    await clear();
+    const dead = await queue.putEnded('dead', { token: plain });
+    const ids = [];
+    for (const token of [plain, own]) {
+      const first = await accept(database, newEvent(token, values));
+      const again = await accept(database, newEvent(token, values));
+      assert.ok('id' in first);
+      assert.deepEqual(again, { id: first.id, status: 'duplicate' });
+      ids.push(first.id);
+    }
+    assert.notEqual(ids[0], ids[1]);
+    assert.equal((await queue.stateOf(dead)).status, 'dead');
+  });
+}
+
+test('an event is stored only with a token of its sender that is valid at that moment', async () => {
+  const { id, digest: before } = await queue.addToken('rotated');
+  const now = sha256(randomUUID());
+  await replaceToken(database, SCHEMA.name, id, now, 60);
+  const send = async (digest: Buffer) => (await accept(database, newEvent({ id, digest }))).status;
+  const sent = [now, before, sha256('another'), plain.digest];
+  const expected = ['accepted', 'accepted', 'rejected', 'rejected'];
+  assert.deepEqual(await Promise.all(sent.map(send)), expected);
+  await sql`update webhook.tokens set previous_until = now() where id = ${id}`;
+  assert.deepEqual(await Promise.all([now, before].map(send)), ['accepted', 'rejected']);
+});
