@@ -97,17 +97,6 @@ for (const kind of ['totp', 'passkey']) {
   });
 }
 
-test('a factor that was not added leaves the tokens as they are', async () => {
-  const { host } = await addSignedIn();
-  const { text } = await startTotp(host);
-  for (const page of [
-    await confirmTotp(host, text, '000000'),
-    await register(host, createPasskey(), { origin: 'https://app.example.org' }),
-  ])
-    assert.deepEqual([page.status, page.cookies], [401, []]);
-  assert.equal(await statusOf('/account', host), 200);
-});
-
 test('a pending sign-in takes its own step only: the factor first, then a generated password', async () => {
   const bare = await addSignedIn();
   const strong = await addEnrolled();
@@ -132,17 +121,6 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
   assert.equal(proven.host, '', 'no session yet');
   const done = await choosePassword(proven.pending);
   assert.equal(await methodsOf(done.domain), 'password, totp');
-});
-
-test('a completed sign-in leaves those that wait for other users', async () => {
-  const first = await addEnrolled();
-  const second = await addEnrolled();
-  const waiting = await start(second.username);
-  for (const [cookie, { codes }] of [
-    [await start(first.username), first],
-    [waiting, second],
-  ] as const)
-    assert.equal((await enterCode(cookie, codes[0] ?? '')).status, 200);
 });
 
 // --- What changes while a request waits

@@ -118,12 +118,6 @@ test('what others append to a link of a page is ignored', async () => {
   assert.ok(page.text.includes(`name="return_to" value="${ADDRESS}"`));
 });
 
-test('the address of a program keeps what follows "#"', async () => {
-  const address = 'https://app.example.org/dash?x=1#/view/42?y=%20';
-  const { page } = await signIn(chief.username, { fields: { return_to: address } });
-  assert.ok(page.text.includes(`href="${address}"`));
-});
-
 test('a browser without cookies is told so at each step', async () => {
   const { username } = await add();
   const without = await enterPassword(username);

@@ -13,7 +13,7 @@ import { OWN, pagesOf, PORTAL, signInFor } from '../../../support/portal.ts';
 import { assertError, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startSignIn({ after });
-const { identity, sql, call, login, add, addSignedIn, enter, show, post, signIn } = portal;
+const { identity, sql, call, login, add, addSignedIn, enter, show, post } = portal;
 const { enterPassword, choosePassword, addEnrolled, start, enterCode, freshCode } = portal;
 const { events, rowsOf, makeTemporary, makeLink, openLink } = portal;
 const replica = await startGatehouse({ after }, ['identity'], portal.databaseUrl, {
@@ -97,16 +97,6 @@ test('the form that makes an administrator needs a recent and complete sign-in',
     const location = page.status === 303 ? signInFor('/account/users') : null;
     assert.equal(page.headers.get('location'), location, what);
   }
-});
-
-test('by the password alone, the form does not change the password of a user who has a factor', async () => {
-  const { id, username, host } = await addSignedIn();
-  const other = await signIn(username);
-  await addFactor(id);
-  const fields = { current_password: PASSWORD, new_password: OWN };
-  const page = await post('/account/password', host, fields);
-  assert.deepEqual([page.status, page.headers.get('location')], [303, signInFor('/account')]);
-  assert.equal((await show('/account', other.host)).status, 200);
 });
 
 // --- Races
