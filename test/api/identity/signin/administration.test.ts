@@ -2,15 +2,14 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { secretOn, startSignIn, tokenOf } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
-import { cookieFrom, OWN, pagesOf, PORTAL } from '../../../support/portal.ts';
-import { isOpen, PASSWORD } from '../../../support/users.ts';
+import { startSignIn, tokenOf } from '../../../support/factors.ts';
+import { ask } from '../../../support/gatehouse.ts';
+import { cookieFrom, OWN } from '../../../support/portal.ts';
+import { assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startSignIn({ after });
 const { identity, sql, admin, call, login, add, addSignedIn, signIn, enterPassword } = portal;
-const { addEnrolled, freshCode, codeNow, start, enterCode, register, signInWith, proveWith } =
-  portal;
+const { addEnrolled, freshCode, start, enterCode, register, signInWith, proveWith } = portal;
 const { makeLink, openLink, beginLink } = portal;
 const chief = await addSignedIn({ super_admin: true });
 const post = (path: string, fields: Record<string, string> = {}, cookie = chief.host) =>
@@ -260,7 +259,7 @@ test('the trail says how each sign-in was proved', async () => {
   const { id, username, codes } = user;
   await register(user.host, passkey);
   const recover = async (cookie: string, at: number) => enterCode(cookie, codes[at] ?? '');
-  const link = async () => beginLink(await makeLink(id));
+  const link = async (more = {}) => beginLink(await makeLink(id, more));
   for (const [expected, work] of [
     ['password: password, totp', async () => login(username, PASSWORD, await freshCode(user))],
     [
@@ -276,11 +275,7 @@ test('the trail says how each sign-in was proved', async () => {
     ],
     [
       'link: link',
-      async () =>
-        portal.choosePassword(
-          await beginLink(await makeLink(id, { remove_factors: true })),
-          PASSWORD,
-        ),
+      async () => portal.choosePassword(await link({ remove_factors: true }), PASSWORD),
     ],
     ['password: password', () => login(username)],
     ['password: password', () => enterPassword(username)],
@@ -293,22 +288,12 @@ test('the trail says how each sign-in was proved', async () => {
   }
 });
 
-test('what happens to second factors is counted and logged', async (context) => {
-  const own = await launch(['identity'], PORTAL, context);
-  const at = pagesOf(own.identity);
-  const first = (await at.enterPassword('admin', ADMIN_PASSWORD)).host;
-  const offered = await at.post('/account/totp/start', first);
-  const secret = secretOn(offered.text);
-  const setup = /name="setup" value="([^"]*)"/.exec(offered.text)?.[1] ?? '';
-  const confirmed = await at.post('/account/totp', first, { code: await codeNow(secret), setup });
-  const logIn = (otp: string) =>
-    ask('POST', `${own.identity}/api/auth/login`, {
-      body: { username: 'admin', password: ADMIN_PASSWORD, otp },
-    });
-  await logIn('000000');
-  await own.sql`update identity.totp set last_step = 0`;
-  assert.equal((await logIn(await codeNow(secret))).status, 200);
-  await at.post('/account/factors/remove', confirmed.host);
+test('what happens to second factors is counted', async (context) => {
+  const own = await startSignIn(context);
+  const user = await own.addEnrolled();
+  await own.login(user.username, PASSWORD, '000000');
+  assertSuccess(await own.login(user.username, PASSWORD, await own.freshCode(user)));
+  await own.post('/account/factors/remove', user.host);
   const { text } = await ask('GET', `${own.metrics}/metrics`);
   for (const event of ['added', 'wrong', 'right', 'removed'])
     assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));
