@@ -37,7 +37,7 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/identity/signin/factors.test.ts',
   'test/api/secrets/secrets.test.ts',
   'test/api/contract/callers-pages.test.ts',
-  'test/api/identity/signin/replicas.test.ts',
+  'test/api/identity/signin/secure.test.ts',
   'test/api/answer-time.test.ts',
   'test/api/secrets/passphrase.test.ts',
   'test/api/caller-log.test.ts',
