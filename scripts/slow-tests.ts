@@ -54,7 +54,7 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/browser-sign-in.test.ts',
   'test/api/identity/signin/links.test.ts',
   'test/api/identity/login/passwords.test.ts',
-  'test/unit/identity/factors/webauthn.test.ts',
+  'test/unit/identity/factors.test.ts',
   'test/api/webhook/operate.test.ts',
   'test/api/identity/signin/portal.test.ts',
   'test/api/identity/signin/recent.test.ts',
