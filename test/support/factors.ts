@@ -45,26 +45,26 @@ export const factorsOf = (portal: Portal) => ({
 });
 
 /** What is stored of a user. */
-const storedOf = ({ sql }: Pick<Portal, 'sql'>) => ({
-  /** How many rows of a table a user has. */
-  async rowsOf(table: string, user: string): Promise<number> {
-    return (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
-  },
-  async events(user: string, event: string): Promise<number> {
-    return (await sql`select from identity.audit where user_id = ${user} and event = ${event}`)
-      .length;
-  },
+function storedOf({ sql }: Pick<Portal, 'sql'>) {
   /** Of the entries of this kind about a user, oldest first. */
-  async detailsOf(user: string, event: string): Promise<string[]> {
+  async function detailsOf(user: string, event: string): Promise<string[]> {
     const entries = await sql`select detail from identity.audit
       where user_id = ${user} and event = ${event} order by created_at`;
     return entries.map(({ detail }) => String(detail));
-  },
-  /** As if the password had been generated, or set by an administrator. */
-  makeTemporary: (user: string) => sql`
-    update identity.users set password_generated = true, password_set_at = now()
-    where id = ${user}`,
-});
+  }
+  return {
+    detailsOf,
+    events: async (user: string, event: string) => (await detailsOf(user, event)).length,
+    /** How many rows of a table a user has. */
+    async rowsOf(table: string, user: string): Promise<number> {
+      return (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
+    },
+    /** As if the password had been generated, or set by an administrator. */
+    makeTemporary: (user: string) => sql`
+      update identity.users set password_generated = true, password_set_at = now()
+      where id = ${user}`,
+  };
+}
 
 /** Codes of authenticator apps. */
 function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
@@ -87,8 +87,7 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
     const confirmed = await confirmTotp(host, text, await codeNow(secret));
     assert.equal(confirmed.status, 200, confirmed.text);
     // The session has new tokens now.
-    const { host: renewed, domain, text: shown } = confirmed;
-    return { secret, host: renewed, domain, codes: codesOn(shown) };
+    return { ...confirmed, secret, codes: codesOn(confirmed.text) };
   }
   return {
     stepNow,
@@ -144,8 +143,7 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
       clientDataJSON: encoded(clientData),
       authenticatorData: encoded(data),
       signature: encoded(signature),
-      userHandle:
-        userId?.replaceAll('-', '') && encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')),
+      userHandle: userId && encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')),
     });
   }
   const send = (credential: string, cookie: string, path = ALONE) =>
