@@ -1,8 +1,7 @@
 /** Second factors and links of users of the sign-in pages, used as a browser would. */
 import assert from 'node:assert/strict';
 import { totpCode } from '../../src/identity/factors/codes.ts';
-import { createPasskey } from './authenticator.ts';
-import { attestationObjectOf } from './cbor.ts';
+import { attestationObjectOf, createPasskey } from './authenticator.ts';
 import { cookieFrom, type Options, ORIGIN, type PortalOf, startPortal } from './portal.ts';
 
 export const HOST = new URL(ORIGIN).hostname;
@@ -143,7 +142,7 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
       clientDataJSON: encoded(clientData),
       authenticatorData: encoded(data),
       signature: encoded(signature),
-      userHandle: userId && encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')),
+      userHandle: userId ? encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')) : undefined,
     });
   }
   const send = (credential: string, cookie: string, path = ALONE) =>

@@ -22,12 +22,15 @@ import {
 } from '../../../src/identity/factors/webauthn.ts';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
 import {
+  attestationObjectOf,
   type Circumstances,
+  coseOf,
   createKey,
   createPasskey,
+  encodeCbor,
+  type Encoded,
   orRejection,
 } from '../../support/authenticator.ts';
-import { attestationObjectOf, coseOf, encodeCbor, type Encoded } from '../../support/cbor.ts';
 import { seeded } from '../../support/random.ts';
 
 const create = orRejection(verifyRegistration);

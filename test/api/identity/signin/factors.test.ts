@@ -9,7 +9,7 @@ import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
 import { codesOn, factorsOf, secretOn, setupOn, startSignIn } from '../../../support/factors.ts';
 import { ADMIN_PASSWORD, ask, launch, startGatehouse } from '../../../support/gatehouse.ts';
-import { ORIGIN, pagesOf, PORTAL, valueOf } from '../../../support/portal.ts';
+import { forwarded, ORIGIN, pagesOf, PORTAL, valueOf } from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
@@ -190,12 +190,7 @@ test('a rule for a second factor leads to setting one up, and then to the reques
   const { host, domain } = await addSignedIn();
   const { headers } = await visit('/api/auth/verify?require=second_factor&redirect=302', {
     cookie: domain,
-    headers: {
-      accept: 'text/html',
-      'x-forwarded-proto': 'https',
-      'x-forwarded-host': 'app.example.org',
-      'x-forwarded-uri': '/pay?x=1',
-    },
+    headers: forwarded('app.example.org', '/pay?x=1'),
   });
   const address = new URL(headers.get('location') ?? '');
   assert.equal(address.pathname, '/account/factors');

@@ -5,6 +5,7 @@ import { reachable, readTree } from '../../../../scripts/reading.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import {
+  forwarded,
   ORIGIN,
   OWN,
   PORTAL,
@@ -283,13 +284,6 @@ test("without COOKIE_DOMAIN, only the cookie of the portal's host is set; it ope
 // --- Where a browser returns
 
 const CANNOT_RETURN = 'a browser cannot return after signing in';
-/** What a proxy says of the request that it asks about. */
-const forwarded = (host: string, uri = '/a?b=c') => ({
-  accept: 'text/html',
-  'x-forwarded-proto': 'https',
-  'x-forwarded-host': host,
-  'x-forwarded-uri': uri,
-});
 
 test('verify sends browsers to the sign-in page, in the way the proxy asks for', async () => {
   const page = forwarded('app.example.org');
