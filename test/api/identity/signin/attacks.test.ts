@@ -176,18 +176,6 @@ test('an app that is replaced while its code is checked opens nothing, and stays
   assert.equal(kept.length, 1);
 });
 
-test('a session that ends during a change sends the browser to the sign-in page', async () => {
-  const { id, host } = await addSignedIn();
-  const page = await during(
-    'sessions',
-    id,
-    () => post('/account/recovery', host),
-    (held) => held`update identity.sessions set revoked = true where user_id = ${id}`,
-  );
-  assert.deepEqual(locationOf(page), [303, '/login']);
-  assert.equal(await rowsOf('recovery_codes', id), 0);
-});
-
 for (const [what, request] of Object.entries({
   'makes recovery codes': (host: string) => post('/account/recovery', host),
   'removes the app': (host: string) => post('/account/factors/remove', host),

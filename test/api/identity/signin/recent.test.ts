@@ -4,7 +4,6 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import type { Person } from '../../../support/api-users.ts';
 import { startSignIn } from '../../../support/factors.ts';
 import { type Answer, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { createWaits, holdStatements } from '../../../support/hold.ts';
@@ -128,18 +127,6 @@ for (const [path, body] of Object.entries({
     assert.deepEqual([made.length, await rowsOf('api_keys', id)], [0, 0]);
   });
 }
-
-const promote = ({ token }: Person, target: string) =>
-  call(token, 'PATCH', `/api/user/${target}`, { super_admin: true });
-
-test('an administrator who is demoted while a promotion waits promotes nobody', async () => {
-  const chief = await enter({ super_admin: true });
-  const { id } = await add();
-  const answer = await during(chief.id, 'super_admin = false', () => promote(chief, id));
-  assertError(answer, 403, 'forbidden');
-  const [row] = await sql`select super_admin from identity.users where id = ${id}`;
-  assert.equal(row?.super_admin, false);
-});
 
 test('an administrator who is disabled while a change waits is enabled by a recent sign-in alone', async () => {
   for (const [seconds, isEnabled] of [
