@@ -46,8 +46,11 @@ test('another tab, a reload and a prerender show the step that waits, which lead
   for (const [path, cookie] of [
     ['/login?again=on', pending],
     ['/login', `${PENDING}=${'x'.repeat(43)}`],
-  ] as const)
-    assert.match((await show(path, cookie)).text, /name="username"/);
+  ] as const) {
+    const page = await show(path, cookie);
+    assert.match(page.text, /name="username"/);
+    assert.ok(!page.cookies.some((text) => text.startsWith(PENDING)), 'the other tab goes on');
+  }
 });
 
 test('a form of the sign-in that is sent again continues with the session', async () => {
