@@ -196,10 +196,9 @@ test('a form whose session has ended is filled in again after the sign-in, secre
   await setup.enterPassword(administrator.username);
   await setup.untilAt(`${LOGIN}/account/users`);
   await untilVisible('username');
-  assert.deepEqual(
-    await Promise.all(['username', 'email', 'by', 'password'].map((id) => browser.value(id))),
-    ['typed-before', 'typed@example.org', 'password', ''],
-  );
+  const values = ['username', 'email', 'by', 'password'].map((id) => browser.value(id));
+  const typed = ['typed-before', 'typed@example.org', 'password', ''];
+  assert.deepEqual(await Promise.all(values), typed);
   assert.equal(await browser.run('return sessionStorage.length'), 0);
 });
 

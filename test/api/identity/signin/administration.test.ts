@@ -125,10 +125,8 @@ test('each action of the page of a user does what it says, once and again', asyn
   const temporary = await enterPassword(username, secretIn(set.text));
   assert.match(temporary.text, /<title>Choose a password/);
   const removed = await change(id, 'delete');
-  assert.deepEqual(
-    [removed.location, removed.said.slice(0, 19)],
-    ['/account/users', 'The user is deleted'],
-  );
+  assert.equal(removed.location, '/account/users');
+  assert.match(removed.said, /^The user is deleted/);
   assert.equal(await statusOf(`/account/users/${id}`), 404);
   for (const action of ['delete', 'remove_factors'])
     assert.equal((await post(`/account/users/${id}/${action}`)).status, 404, action);

@@ -113,10 +113,8 @@ test('a key is shown whole once, to its user, acts for the user, and is revoked'
   assert.equal(await isOpen(identity, key), false);
   const trail = await sql`select event || ' ' || via as entry from identity.audit
     where user_id = ${id} and event like 'key.%' order by created_at`;
-  assert.deepEqual(
-    trail.map(({ entry }) => entry),
-    ['key.created session', 'key.revoked session'],
-  );
+  const entries = trail.map(({ entry }) => entry);
+  assert.deepEqual(entries, ['key.created session', 'key.revoked session']);
 });
 
 test('a key that expired is marked; that of a disabled user, which would work again, is not', async () => {
@@ -278,12 +276,8 @@ test('any text in any field is kept there, changes nothing else, and secrets are
         const isKept = isText(field) && !isSecret(field);
         return [field.name, isKept ? typed[index]?.[1] : field.value];
       });
-      const again = sameForm(page.text, form).fields;
-      assert.deepEqual(
-        again.map(({ name, value }) => [name, value]),
-        expected,
-        form.action,
-      );
+      const again = sameForm(page.text, form).fields.map(({ name, value }) => [name, value]);
+      assert.deepEqual(again, expected, form.action);
       assert.ok(!page.text.includes(secret), form.action);
       assert.ok(page.text.includes(`<title>${title}: try again · Gatehouse</title>`), form.action);
     }

@@ -156,10 +156,8 @@ test('the second factor is asked for before the password; a wrong code changes n
   assert.match(recovered.text, /autocomplete="new-password"/);
   const entries = await sql`select detail from identity.audit
     where user_id = ${id} and event = 'login.pending' and via = 'link' order by created_at desc`;
-  assert.deepEqual(
-    entries.slice(0, 2).map(({ detail }) => detail),
-    ['new password needed', 'link opened'],
-  );
+  const details = entries.slice(0, 2).map(({ detail }) => detail);
+  assert.deepEqual(details, ['new password needed', 'link opened']);
 });
 
 test('a link that removes the second factors says so, and asks for none', async () => {
@@ -210,10 +208,8 @@ test('a link opens 20 times, however many requests come at once', async () => {
   const statuses = pages.map(({ status }) => status).sort();
   assert.deepEqual(statuses, [...Array<number>(20).fill(200), ...Array<number>(20).fill(401)]);
   assert.match((await openLink(token)).text, /have been opened 20 times/);
-  assert.deepEqual(
-    [await rowsOf('pending_sign_ins', id), await events(id, 'login.pending')],
-    [20, 20],
-  );
+  assert.equal(await rowsOf('pending_sign_ins', id), 20);
+  assert.equal(await events(id, 'login.pending'), 20);
   // The link of another user opens, and a sign-in that was begun goes on.
   const begun = pages.map(({ pending }) => pending).find((cookie) => cookie !== '') ?? '';
   for (const cookie of [await beginLink(another), begun])

@@ -59,10 +59,9 @@ test('a change of the password is no new proof, and no longer session', async ()
   const token = (await changePassword(chief.token)).json.data.session;
   assertError(await link(token), 401, 'signin_too_old');
   const { headers } = await call(token, 'GET', '/api/auth/verify');
-  assert.deepEqual(
-    [headers.get('x-auth-methods'), headers.get('x-auth-time')],
-    ['password, totp', String(Math.floor(Number(before?.created_at) / 1000))],
-  );
+  const provedAt = Math.floor(Number(before?.created_at) / 1000);
+  assert.equal(headers.get('x-auth-time'), String(provedAt));
+  assert.equal(headers.get('x-auth-methods'), 'password, totp');
   assertError(await call(token, 'GET', '/api/auth/verify?max_age=900'), 401, 'signin_too_old');
   assert.deepEqual((await rows())[0]?.expires_at, before?.expires_at);
   assert.equal((await link(await logIn(identity, chief.username, OWN))).status, 201);
@@ -182,10 +181,10 @@ test('a temporary password, also with a code, opens neither verify nor the pages
     assert.equal(refused.status, 403);
     assert.match(refused.json.error.message, /temporary.*POST \/api\/auth\/password/);
   }
-  for (const same of [PASSWORD, WIDE])
-    assertError(await changePassword(session, PASSWORD, same), 400, 'invalid_body', [
-      '/new_password',
-    ]);
+  for (const same of [PASSWORD, WIDE]) {
+    const refused = await changePassword(session, PASSWORD, same);
+    assertError(refused, 400, 'invalid_body', ['/new_password']);
+  }
   const bearer = (await changePassword(session)).json.data.session;
   assert.equal((await call(bearer, 'GET', '/api/auth/verify')).status, 200);
   assert.equal((await call(bearer, 'POST', '/api/key/', {})).status, 201);
