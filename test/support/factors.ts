@@ -119,12 +119,7 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
 
 export type Passkey = ReturnType<typeof createPasskey>;
 const encoded = (bytes: Buffer) => bytes.toString('base64url');
-const around = (challenge: Buffer, more: object) => ({
-  challenge,
-  origin: ORIGIN,
-  host: HOST,
-  ...more,
-});
+const SITE = { origin: ORIGIN, host: HOST };
 
 function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
   let names = 0;
@@ -135,7 +130,7 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
   }
   /** The response of a browser. @param userId null: the authenticator names no user */
   function answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
-    const { clientData, data, signature } = passkey.signIn(around(challenge, more));
+    const { clientData, data, signature } = passkey.signIn({ challenge, ...SITE, ...more });
     return JSON.stringify({
       id: encoded(passkey.id),
       type: 'public-key',
@@ -155,7 +150,7 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
     async register(host: string, passkey = createPasskey(), more: object = {}, rk?: boolean) {
       names += 1; // a user has no two of one name
       const { challenge } = await options('/account/passkeys', host);
-      const { clientData, data } = passkey.register(around(challenge, more));
+      const { clientData, data } = passkey.register({ challenge, ...SITE, ...more });
       const credential = JSON.stringify({
         type: 'public-key',
         clientDataJSON: encoded(clientData),

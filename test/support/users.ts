@@ -37,11 +37,8 @@ export async function addUser(
   username: string,
   more: Record<string, unknown> = {},
 ): Promise<string> {
-  const taken = validate(
-    newUserSchema,
-    { username, email: `${username}@example.org`, password: PASSWORD, ...more },
-    'invalid_body',
-  );
+  const given = { username, email: `${username}@example.org`, password: PASSWORD, ...more };
+  const taken = validate(newUserSchema, given, 'invalid_body');
   assert.ok(!(taken instanceof Failure), JSON.stringify(taken));
   const user = await createUser(database, COMMAND_LINE, taken, CHEAP_PASSWORDS);
   assert.ok(!(user instanceof Failure), JSON.stringify(user));
@@ -159,10 +156,8 @@ export function assertError(
   assert.deepEqual(paths, fields);
   for (const fault of faults) assert.deepEqual(Object.keys(fault).sort(), ['message', 'path']);
   assert.equal(answer.headers.get('www-authenticate'), status === 401 ? 'Bearer' : null);
-  assert.equal(
-    /^[1-9][0-9]*$/.test(answer.headers.get('retry-after') ?? ''),
-    status === 503 || status === 429,
-  );
+  const wait = answer.headers.get('retry-after') ?? '';
+  assert.equal(/^[1-9][0-9]*$/.test(wait), status === 503 || status === 429);
 }
 
 function assertHead(answer: Answer): void {

@@ -222,10 +222,8 @@ function addPathTests(setup: SigninSetup): void {
         await setup.untilAt(APP + path);
         const isAdmitted = change === right;
         assert.equal((await browser.title()) === 'Program', isAdmitted);
-        assert.equal(
-          upstream.requests.some((one) => one.path === path),
-          isAdmitted,
-        );
+        const isReached = upstream.requests.some((one) => one.path === path);
+        assert.equal(isReached, isAdmitted);
       }
     }
   });

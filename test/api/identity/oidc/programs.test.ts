@@ -91,10 +91,8 @@ test('a person ends what a program has, and nobody else does', async () => {
   const kept = await provider.tokensFor(await provider.register('kept'), ada.host);
   const other = await provider.addSignedIn();
   const end = (cookie: string) => post(`${PATH}/end`, cookie, { client_id: 'notes' });
-  const statuses = async () => [
-    (await provider.userinfo(tokens.access_token)).status,
-    (await provider.userinfo(kept.access_token)).status,
-  ];
+  const statusOf = async (token: string) => (await provider.userinfo(token)).status;
+  const statuses = () => Promise.all([tokens, kept].map((one) => statusOf(one.access_token)));
   await end(other.host);
   assert.doesNotMatch((await show(PATH, other.host)).text, /Program (notes|kept)/);
   assert.deepEqual(await statuses(), [200, 200]);

@@ -94,10 +94,8 @@ const WRONG: ReadonlyArray<readonly [Parameters, string]> = [
 for (const [more, error] of WRONG) {
   test(`${JSON.stringify(more).slice(0, 60)} is ${error}, with state and issuer`, async () => {
     const answer = answerIn(await open(begin(web, more).path));
-    assert.deepEqual(
-      [answer.get('error'), answer.get('state'), answer.get('iss'), answer.get('code')],
-      [error, 'a state & more', ORIGIN, null],
-    );
+    const told = ['error', 'state', 'iss', 'code'].map((name) => answer.get(name));
+    assert.deepEqual(told, [error, 'a state & more', ORIGIN, null]);
   });
 }
 
@@ -210,10 +208,8 @@ test('an open code step, the token of the API, and the cookie "session" are no s
     { cookie: `__Host-gatehouse=${administrator}` },
   ])
     assert.equal(locationOf(await visit(begin(web).path, { headers })).pathname, '/login');
-  const { id_token } = await provider.tokensFor(
-    strict,
-    (await enterCode(open, user.codes[0] ?? '')).host,
-  );
+  const { host } = await enterCode(open, user.codes[0] ?? '');
+  const { id_token } = await provider.tokensFor(strict, host);
   assert.deepEqual(readToken(id_token).claims.amr, ['pwd', 'otp', 'mfa']);
 });
 

@@ -42,16 +42,14 @@ test('a user is created with a generated password, which must be changed', async
 });
 
 test('a user is invited with groups and a link, and gets another link to reset the password', async () => {
-  const person = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
+  const named = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
+  const person = { ...named, first: 'link' };
   for (const [wrong, message] of [
     [{ password: PASSWORD }, /Must be empty: with an invitation link, the user chooses/],
     [{ groups: 'Ops' }, /Must be names of 1 to 64 characters of a-z/],
   ] as const)
-    assert.match(
-      (await post('/account/users', { ...person, first: 'link', ...wrong })).text,
-      message,
-    );
-  const invited = await post('/account/users', { ...person, first: 'link' });
+    assert.match((await post('/account/users', { ...person, ...wrong })).text, message);
+  const invited = await post('/account/users', person);
   const { id, password_hash, groups } = (await userRow('invited')) ?? {};
   assert.deepEqual([password_hash, groups], [null, ['choir', 'ops']]);
   assert.match((await show('/account/users?search=choir')).text, /Matching users: 1\./);
@@ -62,7 +60,7 @@ test('a user is invited with groups and a link, and gets another link to reset t
   await beginLink(await link());
   assert.equal((await openLink(reset)).status, 401, 'a newer link ends it');
   assert.match((await show(`/account/users/${id}`)).text, /name="groups" value="choir, ops"/);
-  await change(id, 'edit', { ...person, groups: '', first_name: '', last_name: '' });
+  await change(id, 'edit', { ...named, groups: '', first_name: '', last_name: '' });
   assert.deepEqual((await userRow('invited'))?.groups, []);
 });
 
@@ -109,11 +107,8 @@ test('each action of the page of a user does what it says, once and again', asyn
   }
   assert.match((await change(id, 'disable')).text, /Disabled</);
   assert.match((await change(id, 'enable')).text, /Active</);
-  const made = await post(
-    '/account/keys',
-    { name: 'backup', days: '30' },
-    (await signIn(username)).host,
-  );
+  const { host } = await signIn(username);
+  const made = await post('/account/keys', { name: 'backup', days: '30' }, host);
   const key = secretIn(made.text);
   assert.ok(await isOpen(identity, key));
   const { text } = await show(`/account/users/${id}`);
@@ -253,25 +248,20 @@ test('the trail says how each sign-in was proved', async () => {
   const user = await addEnrolled();
   const { id, username, codes } = user;
   await register(user.host, passkey);
-  const recover = async (cookie: string, at: number) => enterCode(cookie, codes[at] ?? '');
+  const enter = async (code = '') => enterCode(await start(username), code);
+  const choose = (cookie: string, password = `${OWN}-2`) => portal.choosePassword(cookie, password);
   const link = async (more = {}) => beginLink(await makeLink(id, more));
   for (const [expected, work] of [
     ['password: password, totp', async () => login(username, PASSWORD, await freshCode(user))],
-    [
-      'password: password, totp',
-      async () => enterCode(await start(username), await freshCode(user)),
-    ],
-    ['password: password, recovery', async () => recover(await start(username), 0)],
+    ['password: password, totp', async () => enter(await freshCode(user))],
+    ['password: password, recovery', () => enter(codes[0])],
     ['passkey: passkey', () => signInWith(passkey, id)],
     ['password: password, passkey', async () => proveWith(passkey, await start(username), id)],
     [
       'link: link, recovery',
-      async () => portal.choosePassword((await recover(await link(), 1)).pending, `${OWN}-2`),
+      async () => choose((await enterCode(await link(), codes[1] ?? '')).pending),
     ],
-    [
-      'link: link',
-      async () => portal.choosePassword(await link({ remove_factors: true }), PASSWORD),
-    ],
+    ['link: link', async () => choose(await link({ remove_factors: true }), PASSWORD)],
     ['password: password', () => login(username)],
     ['password: password', () => enterPassword(username)],
   ] as const) {

@@ -21,10 +21,8 @@ const { identity, sql, admin, call, add, addSignedIn, key, signIn, enterPassword
 const { visit, show, post } = portal;
 const verify = (cookie: string, query = '') => show(`/api/auth/verify${query}`, cookie);
 const statusOf = async (path: string, cookie: string) => (await show(path, cookie)).status;
-const opens = async (cookie: string) => [
-  await statusOf('/account', cookie),
-  await statusOf('/api/auth/verify', cookie),
-];
+const opens = (cookie: string) =>
+  Promise.all(['/account', '/api/auth/verify'].map((path) => statusOf(path, cookie)));
 
 test('the form comes under a strict policy, and keeps an escaped address', async () => {
   const { headers, text } = await visit('/login?return_to=%22%3E%3Cscript%3E');
