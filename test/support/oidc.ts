@@ -50,6 +50,12 @@ export function answerIn({ status, headers, text }: Page): URLSearchParams {
   return new URL(headers.get('location') ?? '').searchParams;
 }
 
+/** What a program is given for a code. */
+export function tokensIn({ status, text }: Pick<Page, 'status' | 'text'>): Tokens {
+  assert.equal(status, 200, text);
+  return JSON.parse(text);
+}
+
 /** The parts of a token, without checking its signature. */
 export function readToken(token: string): Record<'head' | 'claims', Record<string, unknown>> {
   const [head = {}, claims = {}] = token
@@ -160,9 +166,7 @@ export async function startProvider(
     },
     /** Signs a browser in at a program. */
     async tokensFor(of: Program, cookie: string, more?: Fields): Promise<Tokens> {
-      const page = await program.exchange(of, await codeFor(of, cookie, more));
-      assert.equal(page.status, 200, page.text);
-      return JSON.parse(page.text);
+      return tokensIn(await program.exchange(of, await codeFor(of, cookie, more)));
     },
     /** Another process on the same database. */
     async replica(): Promise<Replica> {

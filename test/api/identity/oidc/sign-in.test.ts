@@ -239,8 +239,10 @@ test('a program that needs a second factor leads to the page that adds one', asy
   assert.match(searchParams.get('return_to') ?? '', /\/oidc\/authorize\?.*strict/);
 });
 
-test('a session that has ended leads to the sign-in page', async () => {
+test('a temporary password gets no code, and a session that has ended leads to the sign-in page', async () => {
   const { id, host } = await addSignedIn();
+  await sql`update identity.users set password_generated = true where id = ${id}`;
+  assert.equal(errorOf(await ask(web, host)), 'access_denied');
   await sql`update identity.sessions set expires_at = now() where user_id = ${id}`;
   assert.equal(locationOf(await ask(web, host)).pathname, '/login');
 });
