@@ -163,19 +163,13 @@ const OTHER_ADDRESSES = [
     https://%61pp.example.org\\ https://evil.example\\.apps.example.org/ null
     ?return_to=https://app.example.org #https://app.example.org
   `),
-  ...[
-    '',
-    ' ',
-    '/\t/evil.example',
-    '/\n/evil.example',
-    'java\nscript:alert(1)',
-    '\ufeffhttps://a.b',
-  ],
+  ...['', ' ', '/\t/evil.example', '/\n/evil.example', 'java\nscript:alert(1)'],
   ...['https://app.example.org\t/', 'https://app.example.org\r\nLocation:x', ` ${LOGIN}`],
   ...['https://app.example.org ', 'https://app.example.org/a b', 'https://app.exa mple.org/'],
   ...['https://app.example.org/\u0000', 'https://app.example.org/\u0085', `\u0000${LOGIN}`],
   ...['https://app.example.org/\u2028', 'https://evil.example\t.apps.example.org/'],
   ...['https ://app.example.org', `https://app.example.org/${'a'.repeat(2_048)}`],
+  '\ufeffhttps://a.b',
 ];
 
 test('no other address is followed', () => {
@@ -270,11 +264,8 @@ test('an address is registered only if nobody else can take it', () => {
     ...wordsOf('http://app.example.net/callback https://*.example.net/ https://app.example.net/#a'),
     ...wordsOf('https://ada@app.example.net/ javascript:alert(1) data:text/html,x nonsense'),
     ...wordsOf('http://127.0.0.1.evil.example/ http://localhost@evil.example/ app:/cb'),
-    ...[
-      'https://app.example.net/a b',
-      'https://ä.example/',
-      `https://a.example/${'a'.repeat(2_048)}`,
-    ],
+    ...['https://app.example.net/a b', 'https://ä.example/'],
+    `https://a.example/${'a'.repeat(2_048)}`,
   ])
     assert.notEqual(redirectProblem(address), null, address);
 });
@@ -284,39 +275,24 @@ const of = (mode: string, dest?: string) => ({
   'sec-fetch-mode': mode,
   ...(dest && { 'sec-fetch-dest': dest }),
 });
+const htmlOf = (mode: string, dest?: string) => ({ ...HTML, ...of(mode, dest) });
+const by = (method: string) => ({ ...HTML, 'x-forwarded-method': method });
 const NAVIGATIONS = [
-  ...[HTML, of('navigate', 'document'), { ...HTML, ...of('navigate', 'document') }, of('navigate')],
-  ...[
-    { ...HTML, 'x-forwarded-method': 'HEAD' },
-    { ...HTML, 'x-forwarded-method': 'GET, GET' },
-  ],
+  ...[HTML, of('navigate', 'document'), htmlOf('navigate', 'document'), of('navigate')],
+  ...[by('HEAD'), by('GET, GET')],
   // A service worker that passes the navigation on.
-  ...[
-    { ...HTML, ...of('navigate', 'empty') },
-    { ...HTML, ...of('same-origin', 'empty') },
-  ],
+  ...[htmlOf('navigate', 'empty'), htmlOf('same-origin', 'empty')],
 ];
 const OTHER_REQUESTS = [
-  ...[
-    {},
-    { accept: '*/*' },
-    { accept: 'application/json' },
-    { ...HTML, 'sec-fetch-dest': 'document' },
-  ],
-  ...['POST', 'POST, GET', 'get'].map((method) => ({ ...HTML, 'x-forwarded-method': method })),
+  ...[{}, { accept: '*/*' }, { accept: 'application/json' }],
+  { ...HTML, 'sec-fetch-dest': 'document' },
+  ...[by('POST'), by('POST, GET'), by('get')],
   { ...of('navigate', 'document'), 'x-forwarded-method': 'POST' },
-  { ...HTML, ...of('navigate', 'empty'), 'x-forwarded-method': 'PUT' },
+  { ...htmlOf('navigate', 'empty'), 'x-forwarded-method': 'PUT' },
   { accept: '*/*', ...of('same-origin', 'empty') },
-  ...['iframe', 'frame', 'embed', 'object'].map((dest) => ({ ...HTML, ...of('navigate', dest) })),
-  ...[
-    { ...HTML, ...of('same-origin', 'image') },
-    { ...HTML, ...of('cors', 'empty') },
-  ],
-  ...[
-    { ...HTML, ...of('websocket', 'empty') },
-    { ...HTML, ...of('websocket') },
-  ],
-  { ...HTML, ...of('no-cors', 'image') },
+  ...['iframe', 'frame', 'embed', 'object'].map((dest) => htmlOf('navigate', dest)),
+  ...[htmlOf('same-origin', 'image'), htmlOf('cors', 'empty'), htmlOf('no-cors', 'image')],
+  ...[htmlOf('websocket', 'empty'), htmlOf('websocket')],
 ];
 
 test('only a person who opens a page is redirected', () => {
@@ -332,10 +308,7 @@ test('a form counts as sent by the portal only if the browser says so', () => {
   for (const headers of [
     ...[{}, { origin: 'null' }, { origin: 'https://app.example.org' }, { origin: `${LOGIN}.a.b` }],
     ...[site('same-site'), site('cross-site'), site('none'), { origin: '' }],
-    ...[
-      { ...own, ...site('cross-site') },
-      { ...own, ...site('same-site') },
-    ],
+    ...['cross-site', 'same-site'].map((name) => ({ ...own, ...site(name) })),
     { origin: 'https://evil.example', ...site('same-origin') },
   ])
     assert.equal(isFromPortal(headers, portal), false, JSON.stringify(headers));
