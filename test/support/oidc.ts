@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { runCommand } from './commands.ts';
-import { decode } from './forms.ts';
+import { decode, formsOn } from './forms.ts';
 import { startGatehouse } from './gatehouse.ts';
 import { ORIGIN, type Page, PORTAL, startPortal, visitorOf } from './portal.ts';
 
@@ -72,11 +72,9 @@ export function continuation({ text }: Pick<Page, 'text'>): string {
   return decode(address);
 }
 
-/** The fields of the forms of a page, as a browser would send them. */
-export function fieldsOf(text: string): Record<string, string> {
-  const inputs = text.matchAll(/<input[^>]*\bname="([^"]+)"[^>]*\bvalue="([^"]*)"/g);
-  return Object.fromEntries([...inputs].map(([, name = '', value = '']) => [name, decode(value)]));
-}
+/** The hidden fields of the forms of a page, as a browser would send them. */
+export const fieldsOf = (text: string): Record<string, string> =>
+  Object.fromEntries(formsOn(text).flatMap(({ hidden }) => Object.entries(hidden)));
 
 /** What programs and browsers send to a process. */
 function programOn(identity: string) {

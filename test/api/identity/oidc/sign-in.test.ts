@@ -165,7 +165,6 @@ test('prompt=none never shows a page (PromptNoneNotLoggedIn)', async () => {
     [web, '', 'login_required'],
     [strict, ada.host, 'interaction_required'],
     [asks, ada.host, 'consent_required'],
-    [web, ada.host, null],
   ] as const)
     assert.equal(errorOf(await ask(program, cookie, { prompt: 'none' })), error);
 });
@@ -191,8 +190,7 @@ for (const [name, more] of Object.entries({
   });
 }
 
-test('max_age that has not passed asks nobody, and a mark of other hands opens nothing', async () => {
-  assert.equal(errorOf(await ask(web, ada.host, { max_age: '600' })), null);
+test('a mark of a new sign-in by other hands opens nothing', async () => {
   const forged = await ask(web, ada.host, { prompt: 'login', again: 'none.AAAA' });
   assert.equal(locationOf(forged).pathname, '/login');
 });

@@ -134,12 +134,6 @@ test('a U2F key, whose user handle some browsers make empty, works after the pas
   assert.match(page.text, /<h1>You are signed in</);
 });
 
-test('options for a second step that has ended say so', async () => {
-  const page = await show(SECOND, '__Host-gatehouse-pending=x');
-  assert.equal(page.status, 401);
-  assert.match(page.text, /"unauthorized".*This sign-in has ended\./);
-});
-
 test('at an IP address, no page offers passkeys', async (t) => {
   const other = await startPortal(t, { SIGNIN_ORIGIN: 'https://192.0.2.7', COOKIE_DOMAIN: '' });
   assert.doesNotMatch((await other.visit('/login')).text, /id="passkey"/);
@@ -188,6 +182,8 @@ test('options name the passkeys of an account after its password only, and write
   assert.deepEqual((await options(ALONE, browser)).ids, []);
   assert.deepEqual((await options(SECOND, browser)).ids, [encoded(passkey.id)]);
   assert.deepEqual([...(await waiting())], before);
+  const ended = await show(SECOND, `${PENDING}=x`);
+  assert.match(ended.text, /"unauthorized".*This sign-in has ended\./);
 });
 
 test("a second factor is the account's own passkey, whatever user the response names", async () => {
