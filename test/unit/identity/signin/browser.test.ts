@@ -1,7 +1,6 @@
 /** Where a browser may return, by settings and programs, and what its headers and cookies mean. */
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { auditCsv } from '../../../../src/identity/lists.ts';
 import { isRegistered, redirectProblem } from '../../../../src/identity/oidc/addresses.ts';
 import { read } from '../../../../src/identity/settings.ts';
 import { isFromPortal, setCookies } from '../../../../src/identity/signin/browser.ts';
@@ -355,8 +354,4 @@ const PROGRAMS: Readonly<Record<string, string>> = {
 
 test('a program is called as a person knows it', () => {
   for (const [agent, name] of Object.entries(PROGRAMS)) assert.equal(programOf(agent), name, agent);
-});
-
-test('the audit trail as CSV begins with a byte order mark, for Excel', () => {
-  assert.match(auditCsv([]).text, /^\ufeff"actor","user","id",[^\n]*\r\n$/);
 });
