@@ -1,5 +1,5 @@
 /**
- * Apps and recovery codes, and what a sign-in may do that waits for them. And IDENTITY_SECRET, which
+ * Apps and recovery codes, and what a sign-in may do that waits for them. IDENTITY_SECRET, which
  * seals the keys of apps, is replaced under them.
  */
 import assert from 'node:assert/strict';

@@ -1,5 +1,5 @@
 /**
- * The end of everything with which a stolen account can be used, and what a promotion ends. And what
+ * The end of everything with which a stolen account can be used, and what a promotion ends. What
  * must happen once happens once, and what is limited stays limited, whichever replicas are asked.
  */
 import assert from 'node:assert/strict';
