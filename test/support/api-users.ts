@@ -42,6 +42,7 @@ export async function startIdentity(
   };
   return {
     identity,
+    metrics: gatehouse.url.metrics,
     runJobs: gatehouse.runJobs,
     databaseUrl,
     /** The log lines written so far, parsed. */

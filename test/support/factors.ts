@@ -1,8 +1,7 @@
 /** Second factors and links of users of the sign-in pages, used as a browser would. */
 import assert from 'node:assert/strict';
 import { totpCode } from '../../src/identity/factors/codes.ts';
-import { createPasskey } from './authenticator.ts';
-import { attestationObjectOf } from './cbor.ts';
+import { attestationObjectOf, createPasskey } from './authenticator.ts';
 import { cookieFrom, type Options, ORIGIN, type PortalOf, startPortal } from './portal.ts';
 
 export const HOST = new URL(ORIGIN).hostname;
@@ -45,26 +44,26 @@ export const factorsOf = (portal: Portal) => ({
 });
 
 /** What is stored of a user. */
-const storedOf = ({ sql }: Pick<Portal, 'sql'>) => ({
-  /** How many rows of a table a user has. */
-  async rowsOf(table: string, user: string): Promise<number> {
-    return (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
-  },
-  async events(user: string, event: string): Promise<number> {
-    return (await sql`select from identity.audit where user_id = ${user} and event = ${event}`)
-      .length;
-  },
+function storedOf({ sql }: Pick<Portal, 'sql'>) {
   /** Of the entries of this kind about a user, oldest first. */
-  async detailsOf(user: string, event: string): Promise<string[]> {
+  async function detailsOf(user: string, event: string): Promise<string[]> {
     const entries = await sql`select detail from identity.audit
       where user_id = ${user} and event = ${event} order by created_at`;
     return entries.map(({ detail }) => String(detail));
-  },
-  /** As if the password had been generated, or set by an administrator. */
-  makeTemporary: (user: string) => sql`
-    update identity.users set password_generated = true, password_set_at = now()
-    where id = ${user}`,
-});
+  }
+  return {
+    detailsOf,
+    events: async (user: string, event: string) => (await detailsOf(user, event)).length,
+    /** How many rows of a table a user has. */
+    async rowsOf(table: string, user: string): Promise<number> {
+      return (await sql`select from ${sql(`identity.${table}`)} where user_id = ${user}`).length;
+    },
+    /** As if the password had been generated, or set by an administrator. */
+    makeTemporary: (user: string) => sql`
+      update identity.users set password_generated = true, password_set_at = now()
+      where id = ${user}`,
+  };
+}
 
 /** Codes of authenticator apps. */
 function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
@@ -87,8 +86,7 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
     const confirmed = await confirmTotp(host, text, await codeNow(secret));
     assert.equal(confirmed.status, 200, confirmed.text);
     // The session has new tokens now.
-    const { host: renewed, domain, text: shown } = confirmed;
-    return { secret, host: renewed, domain, codes: codesOn(shown) };
+    return { ...confirmed, secret, codes: codesOn(confirmed.text) };
   }
   return {
     stepNow,
@@ -121,12 +119,7 @@ function codesOf({ sql, add, visit, post, enterPassword, signIn }: Portal) {
 
 export type Passkey = ReturnType<typeof createPasskey>;
 const encoded = (bytes: Buffer) => bytes.toString('base64url');
-const around = (challenge: Buffer, more: object) => ({
-  challenge,
-  origin: ORIGIN,
-  host: HOST,
-  ...more,
-});
+const SITE = { origin: ORIGIN, host: HOST };
 
 function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
   let names = 0;
@@ -137,15 +130,14 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
   }
   /** The response of a browser. @param userId null: the authenticator names no user */
   function answer(passkey: Passkey, challenge: Buffer, userId: string | null, more: object = {}) {
-    const { clientData, data, signature } = passkey.signIn(around(challenge, more));
+    const { clientData, data, signature } = passkey.signIn({ challenge, ...SITE, ...more });
     return JSON.stringify({
       id: encoded(passkey.id),
       type: 'public-key',
       clientDataJSON: encoded(clientData),
       authenticatorData: encoded(data),
       signature: encoded(signature),
-      userHandle:
-        userId?.replaceAll('-', '') && encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')),
+      userHandle: userId ? encoded(Buffer.from(userId.replaceAll('-', ''), 'hex')) : undefined,
     });
   }
   const send = (credential: string, cookie: string, path = ALONE) =>
@@ -158,7 +150,7 @@ function passkeysOf({ visit, post }: Pick<Portal, 'visit' | 'post'>) {
     async register(host: string, passkey = createPasskey(), more: object = {}, rk?: boolean) {
       names += 1; // a user has no two of one name
       const { challenge } = await options('/account/passkeys', host);
-      const { clientData, data } = passkey.register(around(challenge, more));
+      const { clientData, data } = passkey.register({ challenge, ...SITE, ...more });
       const credential = JSON.stringify({
         type: 'public-key',
         clientDataJSON: encoded(clientData),

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
 import { runCommand } from './commands.ts';
-import { decode } from './forms.ts';
+import { decode, formsOn } from './forms.ts';
 import { startGatehouse } from './gatehouse.ts';
 import { ORIGIN, type Page, PORTAL, startPortal, visitorOf } from './portal.ts';
 
@@ -50,6 +50,12 @@ export function answerIn({ status, headers, text }: Page): URLSearchParams {
   return new URL(headers.get('location') ?? '').searchParams;
 }
 
+/** What a program is given for a code. */
+export function tokensIn({ status, text }: Pick<Page, 'status' | 'text'>): Tokens {
+  assert.equal(status, 200, text);
+  return JSON.parse(text);
+}
+
 /** The parts of a token, without checking its signature. */
 export function readToken(token: string): Record<'head' | 'claims', Record<string, unknown>> {
   const [head = {}, claims = {}] = token
@@ -66,11 +72,9 @@ export function continuation({ text }: Pick<Page, 'text'>): string {
   return decode(address);
 }
 
-/** The fields of the forms of a page, as a browser would send them. */
-export function fieldsOf(text: string): Record<string, string> {
-  const inputs = text.matchAll(/<input[^>]*\bname="([^"]+)"[^>]*\bvalue="([^"]*)"/g);
-  return Object.fromEntries([...inputs].map(([, name = '', value = '']) => [name, decode(value)]));
-}
+/** The hidden fields of the forms of a page, as a browser would send them. */
+export const fieldsOf = (text: string): Record<string, string> =>
+  Object.fromEntries(formsOn(text).flatMap(({ hidden }) => Object.entries(hidden)));
 
 /** What programs and browsers send to a process. */
 function programOn(identity: string) {
@@ -142,10 +146,8 @@ export async function startProvider(
   async function codeFor(of: Program, cookie: string, more?: Fields) {
     const begun = begin(of, more);
     const answer = answerIn(await portal.visit(begun.path, { cookie }));
-    assert.deepEqual(
-      [answer.get('error'), answer.get('state'), answer.get('iss')],
-      [null, 'a state & more', ORIGIN],
-    );
+    assert.equal(answer.get('error'), null);
+    assert.deepEqual([answer.get('state'), answer.get('iss')], ['a state & more', ORIGIN]);
     return { ...begun, code: answer.get('code') ?? '' };
   }
   return {
@@ -162,9 +164,7 @@ export async function startProvider(
     },
     /** Signs a browser in at a program. */
     async tokensFor(of: Program, cookie: string, more?: Fields): Promise<Tokens> {
-      const page = await program.exchange(of, await codeFor(of, cookie, more));
-      assert.equal(page.status, 200, page.text);
-      return JSON.parse(page.text);
+      return tokensIn(await program.exchange(of, await codeFor(of, cookie, more)));
     },
     /** Another process on the same database. */
     async replica(): Promise<Replica> {

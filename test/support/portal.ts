@@ -13,6 +13,14 @@ export const OWN = 'a-password-of-my-own';
 export const signInFor = (path: string) =>
   `/login?again=on&return_to=${encodeURIComponent(ORIGIN + path)}`;
 
+/** What a proxy says of the request that it asks about. */
+export const forwarded = (host: string, uri = '/a?b=c') => ({
+  accept: 'text/html',
+  'x-forwarded-proto': 'https',
+  'x-forwarded-host': host,
+  'x-forwarded-uri': uri,
+});
+
 /** `host`, `domain` and `pending`: the new values of these cookies, as a browser sends them. */
 export interface Page {
   status: number;

@@ -5,9 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, afterEach, test } from 'node:test';
 import { PASSWORD } from '../../support/users.ts';
-import { setViewport } from '../browser/accessibility.ts';
 import { startBrowser } from '../browser/browsers.ts';
-import { saveScreenshot } from '../browser/setup.ts';
 import { copyParties, PARTIES, startParty } from './parties.ts';
 import { startReplicas } from './provider.ts';
 
@@ -32,7 +30,6 @@ const browser = await startBrowser();
 afterEach(async () => {
   assert.deepEqual(await browser.log(), []);
 });
-await setViewport(browser, 'desktop');
 
 const { untilAt, untilTitle } = browser;
 const shown = (): Promise<string> => browser.run('return document.body.innerText');
@@ -45,10 +42,6 @@ test('a person signs in, allows the program to know them, and signs out there', 
   await browser.fill('password', PASSWORD);
   await browser.clickOn('form[action="/login"] button[type=submit]');
   await untilTitle('Sign in to The wiki');
-  for (const scheme of ['light', 'dark'] as const) {
-    await browser.setColorScheme(scheme);
-    await saveScreenshot(browser, `oidc-consent-${scheme}`);
-  }
   await browser.clickOn('button[value=allow]');
   await untilAt(`${origin}/app/`);
   assert.match(await shown(), /"name":"Ada"/);

@@ -18,16 +18,17 @@ export const DEBIAN = [
 ] as const;
 
 /** The addresses of a program, without its origin. */
-interface Paths {
-  readonly login: string;
-  readonly callback: string;
+const PATHS = {
+  login: '/login',
+  callback: '/callback',
   /** Asks the provider what it may know of the person, with the access token. */
-  readonly ask: string;
-  /** Fetches other tokens with the refresh token; missing where the library cannot. */
-  readonly refresh?: string;
-  readonly logout: string;
-  readonly loggedOut: string;
-}
+  ask: '/',
+  /** Fetches other tokens with the refresh token; empty where the library cannot. */
+  refresh: '',
+  logout: '/logout',
+  loggedOut: '/out',
+};
+type Paths = Readonly<typeof PATHS>;
 
 export interface Party {
   /** Of npm or Debian, for its version. */
@@ -41,13 +42,6 @@ export interface Party {
   readonly backchannel?: Readonly<Record<'told' | 'page', string>>;
 }
 
-const PATHS: Paths = {
-  login: '/login',
-  callback: '/callback',
-  ask: '/',
-  logout: '/logout',
-  loggedOut: '/out',
-};
 const REFRESH = { refresh: '/refresh' };
 const APP = '/app/';
 

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type IncomingMessage, request as send } from 'node:http';
 import { text as readText } from 'node:stream/consumers';
-import { continuation, fieldsOf } from '../../support/oidc.ts';
+import { formsOn } from '../../support/forms.ts';
+import { continuation } from '../../support/oidc.ts';
 
 export interface Seen {
   readonly status: number;
@@ -51,22 +52,12 @@ function createClient() {
 
 export function createVisitor(username: string, password: string) {
   const request = createClient();
-
-  /** What a person answers to a page; null if there is nothing to answer. */
-  function answerTo({ text }: Seen): Readonly<{ action: string; fields: Fields }> | null {
-    const action = /<form[^>]* action="([^"]*)"/.exec(text)?.[1] ?? '';
-    const fields = fieldsOf(text);
-    switch (action) {
-      case '/login':
-        return { action, fields: { return_to: '', ...fields, username, password } };
-      case '/oidc/consent':
-        return { action, fields: { ...fields, answer: 'allow' } };
-      case '/oidc/logout/confirm':
-        return { action, fields };
-      default:
-        return null;
-    }
-  }
+  /** What a person answers to the form of an address. */
+  const answers: Readonly<Record<string, Fields>> = {
+    '/login': { username, password },
+    '/oidc/consent': { answer: 'allow' },
+    '/oidc/logout/confirm': {},
+  };
 
   /** Opens an address, without answering to a page. */
   async function look(address: string, fields?: Fields): Promise<Seen> {
@@ -88,9 +79,10 @@ export function createVisitor(username: string, password: string) {
     async open(address: string): Promise<Seen> {
       let seen = await look(address);
       for (let hop = 0; hop < MAX_HOPS; hop += 1) {
-        const answer = answerTo(seen);
-        if (answer === null) return seen;
-        seen = await look(new URL(answer.action, seen.address).href, answer.fields);
+        const form = formsOn(seen.text).find(({ action }) => action in answers);
+        if (form === undefined) return seen;
+        const fields = { ...form.hidden, ...answers[form.action] };
+        seen = await look(new URL(form.action, seen.address).href, fields);
       }
       return assert.fail(`${seen.address} asks for ever`);
     },

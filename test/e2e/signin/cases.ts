@@ -27,10 +27,8 @@ function addReturnTests(setup: SigninSetup): void {
     assert.equal(await browser.run('return document.querySelectorAll(".problem").length'), 0);
     await enterPassword(username);
     const received = await untilProgram(ADDRESS);
-    assert.deepEqual(
-      [received.get('x-auth-user-id'), received.get('x-auth-methods')],
-      [id, 'password'],
-    );
+    assert.equal(received.get('x-auth-user-id'), id);
+    assert.equal(received.get('x-auth-methods'), 'password');
     assert.match(received.get('x-auth-time') ?? '', /^\d{10}$/);
     await browser.open(`${APP}/next`);
     const next = await untilProgram(`${APP}/next`);
@@ -49,9 +47,6 @@ function addReturnTests(setup: SigninSetup): void {
       await browser.open(address);
       await enterPassword(member.username);
       await setup.untilTitle('Second factor');
-      await browser.fill('code', '000000');
-      await browser.clickOn('form[action="/login/code"] button');
-      await setup.untilTitle('Second factor: try again');
       await browser.fill('code', await setup.codeOf(secret));
       await browser.clickOn('form[action="/login/code"] button');
       assert.equal((await untilProgram(address)).get('x-auth-methods'), 'password, totp');
@@ -131,10 +126,8 @@ function addHeaderTests(setup: SigninSetup): void {
     const led = await askProxy(setup, { path: '/real?x=1', headers });
     assert.ok([302, 303].includes(led.status), String(led.status));
     const target = new URL(led.headers.get('location') ?? '');
-    assert.deepEqual(
-      [target.origin + target.pathname, target.searchParams.get('return_to')],
-      [`${LOGIN}/login`, `${APP}/real?x=1`],
-    );
+    assert.equal(target.origin + target.pathname, `${LOGIN}/login`);
+    assert.equal(target.searchParams.get('return_to'), `${APP}/real?x=1`);
     assert.equal((await askProxy(setup, { method: 'POST', headers })).status, 401);
     await askProxy(setup, { path: '/status', headers: forged });
     assert.deepEqual(received(/^x-auth/i), [], 'not on a public path either');
@@ -229,10 +222,8 @@ function addPathTests(setup: SigninSetup): void {
         await setup.untilAt(APP + path);
         const isAdmitted = change === right;
         assert.equal((await browser.title()) === 'Program', isAdmitted);
-        assert.equal(
-          upstream.requests.some((one) => one.path === path),
-          isAdmitted,
-        );
+        const isReached = upstream.requests.some((one) => one.path === path);
+        assert.equal(isReached, isAdmitted);
       }
     }
   });
@@ -256,30 +247,22 @@ function addPathTests(setup: SigninSetup): void {
 
 function addRuleTests(setup: SigninSetup): void {
   const { browser, sql, untilProgram } = setup;
-  const age = (minutes: number) => sql`
-    update identity.sessions set authenticated_at = now() - make_interval(mins => ${minutes})
-    where methods is not null`;
 
   test('a rule for a second factor leads to setting one up, and back; one for the age asks again', async () => {
     const { username } = await setup.addMember();
     await setup.visitAs(username, `${APP}/a`);
-    await age(11);
     await browser.open(`${APP}/payroll?x=1`);
-    // Setting up a factor needs a recent sign-in itself.
-    await setup.enterPassword(username);
     await setup.untilTitle('Second factors');
-    const secret = await setup.setUpApp();
+    await setup.setUpApp();
     await browser.clickOn('main a');
     const first = await untilProgram(`${APP}/payroll?x=1`);
     assert.equal(first.get('x-auth-methods'), 'password, totp', 'the code that confirmed the app');
-    await age(20);
+    await sql`update identity.sessions
+      set authenticated_at = authenticated_at - interval '20 minutes' where methods is not null`;
     await browser.open(`${APP}/b`);
     await untilProgram(`${APP}/b`);
     assert.equal(await browser.runAsync('return (await fetch("/payroll?x=1")).status'), 401);
     await browser.open(`${APP}/payroll?x=2`);
-    await setup.enterPassword(username);
-    await setup.passCode(secret);
-    const received = await untilProgram(`${APP}/payroll?x=2`);
-    assert.equal(received.get('x-auth-methods'), 'password, totp');
+    await setup.untilTitle('Sign in');
   });
 }

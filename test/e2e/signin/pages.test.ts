@@ -168,10 +168,8 @@ test('an invited person opens the link, chooses a password, and opens the progra
   // As some mail programs leave it.
   await browser.open(`${link.replace('#', '?utm_source=mail%23')}).`);
   await untilTitle('Choose a password');
-  assert.match(
-    await browser.run('return document.body.innerText'),
-    /This link is for the account invited/,
-  );
+  const shown = await browser.run('return document.body.innerText');
+  assert.match(shown, /This link is for the account invited/);
   const visited = JSON.stringify(await browser.history());
   assert.ok(!visited.includes(new URL(link).hash.slice(1)), 'the history has no token');
   await checkPage(browser, 'signin-choose-password', 'desktop');
@@ -196,10 +194,9 @@ test('a form whose session has ended is filled in again after the sign-in, secre
   await setup.enterPassword(administrator.username);
   await setup.untilAt(`${LOGIN}/account/users`);
   await untilVisible('username');
-  assert.deepEqual(
-    await Promise.all(['username', 'email', 'by', 'password'].map((id) => browser.value(id))),
-    ['typed-before', 'typed@example.org', 'password', ''],
-  );
+  const values = ['username', 'email', 'by', 'password'].map((id) => browser.value(id));
+  const typed = ['typed-before', 'typed@example.org', 'password', ''];
+  assert.deepEqual(await Promise.all(values), typed);
   assert.equal(await browser.run('return sessionStorage.length'), 0);
 });
 

@@ -3,11 +3,9 @@
  * browser.
  */
 import assert from 'node:assert/strict';
-import { createServer } from 'node:https';
-import { after, afterEach } from 'node:test';
+import { afterEach } from 'node:test';
 import { totpCode } from '../../../src/identity/factors/codes.ts';
 import { secretOn } from '../../support/factors.ts';
-import { listenOn } from '../../support/ports.ts';
 import { PORTAL } from '../../support/portal.ts';
 import { PASSWORD } from '../../support/users.ts';
 import { startBrowser } from '../browser/browsers.ts';
@@ -16,7 +14,6 @@ import {
   createCertificate,
   deployed,
   type Member,
-  pageOf,
   type ProxyName,
   type ProxySetup,
   startProxy,
@@ -25,8 +22,6 @@ import {
 
 export const APP = 'https://app.example.org';
 export const LOGIN = 'https://login.example.org';
-/** A page of another site, which nothing guards. */
-export const EVIL = 'https://evil.example.net';
 
 export type SigninSetup = Awaited<ReturnType<typeof startSignin>>;
 
@@ -51,17 +46,7 @@ export async function startSignin(
   const setup = await startProxySetup({ ...PORTAL, ...settings });
   const certificate = createCertificate();
   const port = await startProxy(name, configure(setup), certificate);
-  const tls = { cert: certificate.certificate, key: certificate.key };
-  const otherSite = createServer(tls, (_request, response) => {
-    response.setHeader('Content-Type', 'text/html; charset=utf-8').end(pageOf('Other site'));
-  });
-  const browser = await startBrowser(
-    [
-      ['evil.example.net:443', `127.0.0.1:${await listenOn({ after }, otherSite)}`],
-      ['*:443', `127.0.0.1:${port}`],
-    ],
-    certificate.pin,
-  );
+  const browser = await startBrowser([['*:443', `127.0.0.1:${port}`]], certificate.pin);
   afterEach(async () => {
     await browser.allowScripts(true);
     await browser.deleteCookies();

@@ -5,7 +5,6 @@ import { stopClock } from '../../../support/clock.ts';
 import {
   assertAlive,
   assertDead,
-  begin,
   CALLBACK,
   errorOf,
   INVALID_GRANT,
@@ -13,6 +12,7 @@ import {
   type Program,
   startProvider,
   type Tokens,
+  tokensIn,
 } from '../../../support/oidc.ts';
 import { PASSWORD } from '../../../support/users.ts';
 
@@ -25,10 +25,6 @@ const ada = await addSignedIn();
 /** A program whose sign-ins end in many ways. */
 const registerEnds = () => provider.register('ends', '--refresh', '--groups', 'staff');
 let program = await registerEnds();
-const tokensIn = ({ status, text }: { status: number; text: string }): Tokens => {
-  assert.equal(status, 200, text);
-  return JSON.parse(text);
-};
 
 test('a code is for its program, address and verifier, and a wrong try does not use it up', async () => {
   const begun = await codeFor(web, ada.host);
@@ -268,13 +264,6 @@ for (const [name, end] of Object.entries(ENDS)) {
     program = await registerEnds();
   });
 }
-
-test('a temporary password gets no code', async () => {
-  const { id, host } = await addSignedIn();
-  await sql`update identity.users set password_generated = true where id = ${id}`;
-  const page = await provider.show(begin(web).path, host);
-  assert.match(page.headers.get('location') ?? '', /error=access_denied/);
-});
 
 test('an access token ends after an hour, and is removed', async () => {
   const tokens = await tokensFor(web, ada.host, OFFLINE);

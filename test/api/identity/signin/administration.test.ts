@@ -2,15 +2,14 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { secretOn, startSignIn, tokenOf } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
-import { cookieFrom, OWN, pagesOf, PORTAL } from '../../../support/portal.ts';
-import { isOpen, PASSWORD } from '../../../support/users.ts';
+import { startSignIn, tokenOf } from '../../../support/factors.ts';
+import { ask } from '../../../support/gatehouse.ts';
+import { cookieFrom, OWN } from '../../../support/portal.ts';
+import { assertSuccess, isOpen, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startSignIn({ after });
 const { identity, sql, admin, call, login, add, addSignedIn, signIn, enterPassword } = portal;
-const { addEnrolled, freshCode, codeNow, start, enterCode, register, signInWith, proveWith } =
-  portal;
+const { addEnrolled, freshCode, start, enterCode, register, signInWith, proveWith } = portal;
 const { makeLink, openLink, beginLink } = portal;
 const chief = await addSignedIn({ super_admin: true });
 const post = (path: string, fields: Record<string, string> = {}, cookie = chief.host) =>
@@ -43,16 +42,14 @@ test('a user is created with a generated password, which must be changed', async
 });
 
 test('a user is invited with groups and a link, and gets another link to reset the password', async () => {
-  const person = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
+  const named = { username: 'invited', email: 'invited@example.org', groups: 'ops, choir' };
+  const person = { ...named, first: 'link' };
   for (const [wrong, message] of [
     [{ password: PASSWORD }, /Must be empty: with an invitation link, the user chooses/],
     [{ groups: 'Ops' }, /Must be names of 1 to 64 characters of a-z/],
   ] as const)
-    assert.match(
-      (await post('/account/users', { ...person, first: 'link', ...wrong })).text,
-      message,
-    );
-  const invited = await post('/account/users', { ...person, first: 'link' });
+    assert.match((await post('/account/users', { ...person, ...wrong })).text, message);
+  const invited = await post('/account/users', person);
   const { id, password_hash, groups } = (await userRow('invited')) ?? {};
   assert.deepEqual([password_hash, groups], [null, ['choir', 'ops']]);
   assert.match((await show('/account/users?search=choir')).text, /Matching users: 1\./);
@@ -63,7 +60,7 @@ test('a user is invited with groups and a link, and gets another link to reset t
   await beginLink(await link());
   assert.equal((await openLink(reset)).status, 401, 'a newer link ends it');
   assert.match((await show(`/account/users/${id}`)).text, /name="groups" value="choir, ops"/);
-  await change(id, 'edit', { ...person, groups: '', first_name: '', last_name: '' });
+  await change(id, 'edit', { ...named, groups: '', first_name: '', last_name: '' });
   assert.deepEqual((await userRow('invited'))?.groups, []);
 });
 
@@ -110,11 +107,8 @@ test('each action of the page of a user does what it says, once and again', asyn
   }
   assert.match((await change(id, 'disable')).text, /Disabled</);
   assert.match((await change(id, 'enable')).text, /Active</);
-  const made = await post(
-    '/account/keys',
-    { name: 'backup', days: '30' },
-    (await signIn(username)).host,
-  );
+  const { host } = await signIn(username);
+  const made = await post('/account/keys', { name: 'backup', days: '30' }, host);
   const key = secretIn(made.text);
   assert.ok(await isOpen(identity, key));
   const { text } = await show(`/account/users/${id}`);
@@ -126,10 +120,8 @@ test('each action of the page of a user does what it says, once and again', asyn
   const temporary = await enterPassword(username, secretIn(set.text));
   assert.match(temporary.text, /<title>Choose a password/);
   const removed = await change(id, 'delete');
-  assert.deepEqual(
-    [removed.location, removed.said.slice(0, 19)],
-    ['/account/users', 'The user is deleted'],
-  );
+  assert.equal(removed.location, '/account/users');
+  assert.match(removed.said, /^The user is deleted/);
   assert.equal(await statusOf(`/account/users/${id}`), 404);
   for (const action of ['delete', 'remove_factors'])
     assert.equal((await post(`/account/users/${id}/${action}`)).status, 404, action);
@@ -162,9 +154,6 @@ test('a key without a user is made, shown and revoked on a page, with the keys t
   const wrong = await post(path, { name: 'sign-up', days: '30', ...lists });
   assert.equal(wrong.status, 400);
   assert.match(wrong.text, /id="verify-problem">Choose at least one right\.</);
-  // A phone would write "Order's".
-  for (const name of ['scopes', 'groups', 'provision_groups'])
-    assert.match(wrong.text, new RegExp(`name="${name}"[^>]*\\sautocapitalize="none"`));
   const revoked = await post(`${path}/revoke`, { key_id: String(row?.id), with_made: 'true' });
   assert.equal(revoked.headers.get('location'), path);
   for (const key of [secret, own.key])
@@ -259,29 +248,20 @@ test('the trail says how each sign-in was proved', async () => {
   const user = await addEnrolled();
   const { id, username, codes } = user;
   await register(user.host, passkey);
-  const recover = async (cookie: string, at: number) => enterCode(cookie, codes[at] ?? '');
-  const link = async () => beginLink(await makeLink(id));
+  const enter = async (code = '') => enterCode(await start(username), code);
+  const choose = (cookie: string, password = `${OWN}-2`) => portal.choosePassword(cookie, password);
+  const link = async (more = {}) => beginLink(await makeLink(id, more));
   for (const [expected, work] of [
     ['password: password, totp', async () => login(username, PASSWORD, await freshCode(user))],
-    [
-      'password: password, totp',
-      async () => enterCode(await start(username), await freshCode(user)),
-    ],
-    ['password: password, recovery', async () => recover(await start(username), 0)],
+    ['password: password, totp', async () => enter(await freshCode(user))],
+    ['password: password, recovery', () => enter(codes[0])],
     ['passkey: passkey', () => signInWith(passkey, id)],
     ['password: password, passkey', async () => proveWith(passkey, await start(username), id)],
     [
       'link: link, recovery',
-      async () => portal.choosePassword((await recover(await link(), 1)).pending, `${OWN}-2`),
+      async () => choose((await enterCode(await link(), codes[1] ?? '')).pending),
     ],
-    [
-      'link: link',
-      async () =>
-        portal.choosePassword(
-          await beginLink(await makeLink(id, { remove_factors: true })),
-          PASSWORD,
-        ),
-    ],
+    ['link: link', async () => choose(await link({ remove_factors: true }), PASSWORD)],
     ['password: password', () => login(username)],
     ['password: password', () => enterPassword(username)],
   ] as const) {
@@ -293,22 +273,12 @@ test('the trail says how each sign-in was proved', async () => {
   }
 });
 
-test('what happens to second factors is counted and logged', async (context) => {
-  const own = await launch(['identity'], PORTAL, context);
-  const at = pagesOf(own.identity);
-  const first = (await at.enterPassword('admin', ADMIN_PASSWORD)).host;
-  const offered = await at.post('/account/totp/start', first);
-  const secret = secretOn(offered.text);
-  const setup = /name="setup" value="([^"]*)"/.exec(offered.text)?.[1] ?? '';
-  const confirmed = await at.post('/account/totp', first, { code: await codeNow(secret), setup });
-  const logIn = (otp: string) =>
-    ask('POST', `${own.identity}/api/auth/login`, {
-      body: { username: 'admin', password: ADMIN_PASSWORD, otp },
-    });
-  await logIn('000000');
-  await own.sql`update identity.totp set last_step = 0`;
-  assert.equal((await logIn(await codeNow(secret))).status, 200);
-  await at.post('/account/factors/remove', confirmed.host);
+test('what happens to second factors is counted', async (context) => {
+  const own = await startSignIn(context);
+  const user = await own.addEnrolled();
+  await own.login(user.username, PASSWORD, '000000');
+  assertSuccess(await own.login(user.username, PASSWORD, await own.freshCode(user)));
+  await own.post('/account/factors/remove', user.host);
   const { text } = await ask('GET', `${own.metrics}/metrics`);
   for (const event of ['added', 'wrong', 'right', 'removed'])
     assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));

@@ -97,17 +97,6 @@ for (const kind of ['totp', 'passkey']) {
   });
 }
 
-test('a factor that was not added leaves the tokens as they are', async () => {
-  const { host } = await addSignedIn();
-  const { text } = await startTotp(host);
-  for (const page of [
-    await confirmTotp(host, text, '000000'),
-    await register(host, createPasskey(), { origin: 'https://app.example.org' }),
-  ])
-    assert.deepEqual([page.status, page.cookies], [401, []]);
-  assert.equal(await statusOf('/account', host), 200);
-});
-
 test('a pending sign-in takes its own step only: the factor first, then a generated password', async () => {
   const bare = await addSignedIn();
   const strong = await addEnrolled();
@@ -134,30 +123,17 @@ test('a pending sign-in takes its own step only: the factor first, then a genera
   assert.equal(await methodsOf(done.domain), 'password, totp');
 });
 
-test('a completed sign-in leaves those that wait for other users', async () => {
-  const first = await addEnrolled();
-  const second = await addEnrolled();
-  const waiting = await start(second.username);
-  for (const [cookie, { codes }] of [
-    [await start(first.username), first],
-    [waiting, second],
-  ] as const)
-    assert.equal((await enterCode(cookie, codes[0] ?? '')).status, 200);
-});
-
 // --- What changes while a request waits
 
 test('a password that an administrator sets meanwhile is not replaced', async () => {
   const { username, id } = await add();
   await makeTemporary(id);
   const { pending } = await enterPassword(username);
-  const page = await during(
-    'users',
-    id,
-    () => choosePassword(pending, 'the-thief-s-password'),
-    (held) => held`update identity.users set password_hash = 'set meanwhile', updated_at = now()
-      where id = ${id}`,
-  );
+  const choose = () => choosePassword(pending, 'the-thief-s-password');
+  const set = (held: TransactionSql) => held`
+    update identity.users set password_hash = 'set meanwhile', updated_at = now()
+    where id = ${id}`;
+  const page = await during('users', id, choose, set);
   assert.notEqual(page.status, 200);
   const [row] = await sql`select password_hash from identity.users where id = ${id}`;
   assert.equal(row?.password_hash, 'set meanwhile');
@@ -169,16 +145,12 @@ test('a passkey that is removed during its sign-in opens nothing', async () => {
   await register(host, passkey);
   const browser = await newBrowser();
   const credential = answer(passkey, (await options(ALONE, browser)).challenge, id);
-  const page = await during(
-    'users',
-    id,
-    () => send(credential, browser),
-    async (held) => {
-      await held`delete from identity.passkeys where user_id = ${id}`;
-      await held`update identity.users set second_factor = false, updated_at = now()
-        where id = ${id}`;
-    },
-  );
+  const enter = () => send(credential, browser);
+  const page = await during('users', id, enter, async (held) => {
+    await held`delete from identity.passkeys where user_id = ${id}`;
+    await held`
+      update identity.users set second_factor = false, updated_at = now() where id = ${id}`;
+  });
   assert.deepEqual([page.status, page.host], [401, '']);
 });
 
@@ -186,28 +158,13 @@ test('an app that is replaced while its code is checked opens nothing, and stays
   const user = await addEnrolled();
   const code = await freshCode(user);
   const pending = await start(user.username);
-  const page = await during(
-    'totp',
-    user.id,
-    () => enterCode(pending, code),
-    (held) => held`update identity.totp set commitment = sha256('another app')
-      where user_id = ${user.id}`,
-  );
+  const enter = () => enterCode(pending, code);
+  const replace = (held: TransactionSql) => held`
+    update identity.totp set commitment = sha256('another app') where user_id = ${user.id}`;
+  const page = await during('totp', user.id, enter, replace);
   assert.equal(page.status, 401);
   const kept = await sql`select from identity.totp where commitment = sha256('another app')`;
   assert.equal(kept.length, 1);
-});
-
-test('a session that ends during a change sends the browser to the sign-in page', async () => {
-  const { id, host } = await addSignedIn();
-  const page = await during(
-    'sessions',
-    id,
-    () => post('/account/recovery', host),
-    (held) => held`update identity.sessions set revoked = true where user_id = ${id}`,
-  );
-  assert.deepEqual(locationOf(page), [303, '/login']);
-  assert.equal(await rowsOf('recovery_codes', id), 0);
 });
 
 for (const [what, request] of Object.entries({
@@ -219,22 +176,18 @@ for (const [what, request] of Object.entries({
   test(`a session by the password alone never ${what} once the first factor was added, even if it waited`, async () => {
     const { id, host } = await addSignedIn();
     // The guard has let the request pass when the owner's change commits.
-    const page = await during(
-      'users',
-      id,
-      () => request(host),
-      async (held) => {
-        await held`
-          insert into identity.passkeys
-            (id, user_id, name, spki, counter, is_backup_eligible, signs_in_alone)
-          values ('\\x01', ${id}, 'of the owner', '\\x00', 0, false, false)`;
-        await held`
-          insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
-          values (${id}, 'key', '\\x00', '\\x00', '\\x00', 0)`;
-        await held`
-          update identity.users set second_factor = true, updated_at = now() where id = ${id}`;
-      },
-    );
+    const send = () => request(host);
+    const page = await during('users', id, send, async (held) => {
+      await held`
+        insert into identity.passkeys
+          (id, user_id, name, spki, counter, is_backup_eligible, signs_in_alone)
+        values ('\\x01', ${id}, 'of the owner', '\\x00', 0, false, false)`;
+      await held`
+        insert into identity.totp (user_id, key_id, client_key, commitment, blob, last_step)
+        values (${id}, 'key', '\\x00', '\\x00', '\\x00', 0)`;
+      await held`
+        update identity.users set second_factor = true, updated_at = now() where id = ${id}`;
+    });
     assert.deepEqual(locationOf(page), [303, '/login']);
     const kept = ['recovery_codes', 'passkeys', 'totp'].map((table) => rowsOf(table, id));
     assert.deepEqual(await Promise.all(kept), [0, 1, 1]);
@@ -244,11 +197,9 @@ for (const [what, request] of Object.entries({
 
 test('a sign-in succeeds although the session before it ends at the same time', async () => {
   const { id, username, host: cookie } = await addSignedIn();
-  const page = await during(
-    'sessions',
-    id,
-    async () => (await signIn(username, { cookie })).page,
-    (held) => held`update identity.sessions set logged_out = true where user_id = ${id}`,
-  );
+  const enter = async () => (await signIn(username, { cookie })).page;
+  const end = (held: TransactionSql) =>
+    held`update identity.sessions set logged_out = true where user_id = ${id}`;
+  const page = await during('sessions', id, enter, end);
   assert.equal(page.status, 200);
 });

@@ -1,17 +1,20 @@
-/** Apps and recovery codes, and what a sign-in may do that waits for them. */
+/**
+ * Apps and recovery codes, and what a sign-in may do that waits for them. IDENTITY_SECRET, which
+ * seals the keys of apps, is replaced under them.
+ */
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { totpCode } from '../../../../src/identity/factors/codes.ts';
+import { after, test, type TestContext } from 'node:test';
+import { createTotpKey, totpCode } from '../../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../../src/identity/routes.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { codesOn, secretOn, setupOn, startSignIn } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
-import { ORIGIN, pagesOf, PORTAL, valueOf } from '../../../support/portal.ts';
+import { codesOn, factorsOf, secretOn, setupOn, startSignIn } from '../../../support/factors.ts';
+import { ADMIN_PASSWORD, ask, launch, startGatehouse } from '../../../support/gatehouse.ts';
+import { forwarded, ORIGIN, pagesOf, PORTAL, valueOf } from '../../../support/portal.ts';
 import { SITE } from '../../../support/service-context.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startSignIn({ after });
-const { identity, sql, admin, call, addSignedIn, visit, show, post, signIn } = portal;
+const { identity, databaseUrl, sql, admin, call, addSignedIn, visit, show, post, signIn } = portal;
 const { events, rowsOf, stepNow, forgetSteps, codeNow, freshCode } = portal;
 const { startTotp, confirmTotp, addEnrolled, start, enterCode, register } = portal;
 
@@ -187,12 +190,7 @@ test('a rule for a second factor leads to setting one up, and then to the reques
   const { host, domain } = await addSignedIn();
   const { headers } = await visit('/api/auth/verify?require=second_factor&redirect=302', {
     cookie: domain,
-    headers: {
-      accept: 'text/html',
-      'x-forwarded-proto': 'https',
-      'x-forwarded-host': 'app.example.org',
-      'x-forwarded-uri': '/pay?x=1',
-    },
+    headers: forwarded('app.example.org', '/pay?x=1'),
   });
   const address = new URL(headers.get('location') ?? '');
   assert.equal(address.pathname, '/account/factors');
@@ -268,4 +266,85 @@ test('a required second factor is set up before the first session', async (conte
   const again = await at.enterPassword('admin', ADMIN_PASSWORD);
   const late = await confirm('000000', again.pending);
   assert.match(late.text, ENDED, 'a second app beside the first one');
+});
+
+// --- Another IDENTITY_SECRET
+
+const OLD = PORTAL.IDENTITY_SECRET;
+const NEW = 'another-identity-secret-0123456789abcdefgh';
+const OTHER = 'a-third-identity-secret-0123456789abcdef';
+const keyId = (secret: string) => createTotpKey(secret).id;
+const appOf = async (id: string) =>
+  (await sql`select * from identity.totp where user_id = ${id}`)[0];
+
+async function startWith(context: TestContext, current: string, previous: string) {
+  const secrets = { IDENTITY_SECRET: current, IDENTITY_SECRET_PREVIOUS: previous };
+  const settings = { ...PORTAL, ...secrets };
+  const gatehouse = await startGatehouse(context, ['identity'], databaseUrl, settings);
+  const at = factorsOf({ ...portal, ...pagesOf(gatehouse.url.identity) });
+  const linesOf = (level: string) => gatehouse.log().filter((line) => line.level === level);
+  return {
+    ...gatehouse,
+    linesOf,
+    signIn: async (user: { id: string; username: string; secret: Buffer }) =>
+      at.enterCode(await at.start(user.username), await freshCode(user)),
+    /** What the log of the start says of apps, by their keys. */
+    apps: (level: string) =>
+      linesOf(level).flatMap(({ key_id, apps }) => (apps === undefined ? [] : [[key_id, apps]])),
+  };
+}
+
+test('an app works during and after a change of IDENTITY_SECRET, and is resealed at its next use', async (context) => {
+  // Those of the tests above.
+  await sql`delete from identity.totp`;
+  const user = await addEnrolled();
+  const idle = await addEnrolled();
+  const during = await startWith(context, NEW, `${OTHER},${OLD}`);
+  assert.deepEqual([during.apps('info'), during.apps('error')], [[[keyId(OLD), 2]], []]);
+  const before = await appOf(user.id);
+  assert.equal((await during.signIn({ ...user, secret: Buffer.alloc(20) })).status, 401);
+  assert.deepEqual((await appOf(user.id))?.blob, before?.blob, 'a wrong code seals nothing');
+  const firstStep = await stepNow();
+  assert.equal((await during.signIn(user)).status, 200);
+  const lastStep = await stepNow();
+  const resealed = await appOf(user.id);
+  const usedStep = Number(resealed?.last_step);
+  assert.ok(usedStep >= firstStep && usedStep <= lastStep, 'the step is used up');
+  assert.deepEqual([resealed?.key_id, (await appOf(idle.id))?.key_id], [keyId(NEW), keyId(OLD)]);
+  assert.equal((await during.signIn(user)).status, 200);
+  assert.deepEqual((await appOf(user.id))?.blob, resealed?.blob, 'not sealed again without need');
+
+  const afterwards = await startWith(context, NEW, '');
+  assert.deepEqual([afterwards.apps('info'), afterwards.apps('error')], [[], [[keyId(OLD), 1]]]);
+  assert.equal((await afterwards.signIn(user)).status, 200);
+});
+
+test('without the earlier secret: 503, a log line with the key id, and nothing used up', async (context) => {
+  const user = await addEnrolled();
+  await forgetSteps(user.id);
+  const before = await appOf(user.id);
+  for (const previous of [OTHER, '']) {
+    const without = await startWith(context, NEW, previous);
+    const page = await without.signIn(user);
+    assert.deepEqual([page.status, page.cookies], [503, []]);
+    assert.match(page.text, /role="alert"[^>]*>Codes of apps cannot be checked now\. /);
+    const logged = without.linesOf('error').filter((line) => line.user_id === user.id);
+    assert.deepEqual([logged.length, logged[0]?.key_id], [1, keyId(OLD)]);
+    assert.match(String(logged[0]?.message), /IDENTITY_SECRET is missing/);
+    for (const hidden of [OLD, NEW, OTHER, user.secret.toString('base64')])
+      assert.ok(!without.stdout().includes(hidden));
+    const body = { username: user.username, password: PASSWORD, otp: await codeNow(user.secret) };
+    const api = await ask('POST', `${without.url.identity}/api/auth/login`, { body });
+    assertError(api, 503, 'key_unknown');
+  }
+  assert.deepEqual(await appOf(user.id), before);
+  assert.equal((await (await startWith(context, NEW, OLD)).signIn(user)).status, 200);
+});
+
+test('a row that was altered does not open, and the log says so', async (context) => {
+  const user = await addEnrolled();
+  await sql`update identity.totp set commitment = sha256('x') where user_id = ${user.id}`;
+  const running = await startWith(context, OLD, '');
+  assert.equal((await running.signIn(user)).status, 503);
+  assert.match(JSON.stringify(running.log()), /the sealed key of an authenticator app was altered/);
 });

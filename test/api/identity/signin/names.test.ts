@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startSignIn } from '../../../support/factors.ts';
-import { ask } from '../../../support/gatehouse.ts';
-import { newAddress } from '../../../support/logins.ts';
+import { loginFrom, newAddress } from '../../../support/logins.ts';
 import { LONG_RUN, longestRunNormalized } from '../../../support/normalized.ts';
 import { rounds } from '../../../support/rounds.ts';
 import { assertError, assertSuccess, PASSWORD } from '../../../support/users.ts';
@@ -16,10 +15,7 @@ const { sql, admin, identity, call, add, enter, addSignedIn, post, show, signIn 
 const { enterPassword, makeLink, beginLink } = portal;
 /** From a network of its own, unless told otherwise. */
 const login = (username: string, password = PASSWORD, from = newAddress()) =>
-  ask('POST', `${identity}/api/auth/login`, {
-    body: { username, password },
-    headers: { 'x-forwarded-for': from },
-  });
+  loginFrom(identity, from, username, password);
 const create = (username: string, email: string, token = admin.token) =>
   call(token, 'POST', '/api/user/', { username, email });
 

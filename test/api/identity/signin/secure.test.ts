@@ -1,18 +1,22 @@
-/** The end of everything with which a stolen account can be used, and what a promotion ends. */
+/**
+ * The end of everything with which a stolen account can be used, and what a promotion ends. What
+ * must happen once happens once, and what is limited stays limited, whichever replicas are asked.
+ */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startIdentity } from '../../../support/api-users.ts';
 import { createPasskey } from '../../../support/authenticator.ts';
-import { startSignIn, tokenOf } from '../../../support/factors.ts';
+import { ALONE, factorsOf, startSignIn, tokenOf } from '../../../support/factors.ts';
 import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
-import { OWN, PORTAL } from '../../../support/portal.ts';
+import { OWN, type Page, pagesOf, PORTAL } from '../../../support/portal.ts';
 import { assertError, isOpen, PASSWORD } from '../../../support/users.ts';
 
 const portal = await startSignIn({ after });
 const { identity, sql, admin, call, add, addSignedIn, enter, key, signIn } = portal;
 const { show, post, choosePassword } = portal;
 const replica = await startGatehouse({ after }, ['identity'], portal.databaseUrl, PORTAL);
-const { enterCode, events, register, signInWith, start } = portal;
+const { addEnrolled, codeNow, enterCode, events, forgetSteps, freshCode } = portal;
+const { register, rowsOf, signInWith, start } = portal;
 const { makeLink, openLink, beginLink } = portal;
 
 const secure = (id: string, bearer = admin.token, at = identity) =>
@@ -172,4 +176,79 @@ test('a promotion that fails ends nothing', async () => {
   const refused = await call(admin.token, 'PATCH', `/api/user/${user.id}`, body);
   assertError(refused, 409, 'conflict', ['/username']);
   assert.ok(await isOpen(identity, user.token));
+});
+
+// --- Over replicas
+
+const other = factorsOf({ ...portal, ...pagesOf(replica.url.identity) });
+const ROUNDS = 5;
+async function assertOne(...pages: ReadonlyArray<Promise<Page>>) {
+  const statuses = (await Promise.all(pages)).map(({ status }) => status);
+  assert.deepEqual(statuses.sort(), [200, 401]);
+}
+
+test('a code, and a recovery code, is accepted by one of two replicas', async () => {
+  const user = await addEnrolled();
+  for (const recovery of user.codes.slice(0, ROUNDS)) {
+    for (const code of [await freshCode(user), recovery]) {
+      const one = await start(user.username);
+      const two = await other.start(user.username);
+      await assertOne(portal.enterCode(one, code), other.enterCode(two, code));
+    }
+  }
+  assert.equal(await rowsOf('sessions', user.id), 1 + 2 * ROUNDS);
+  assert.equal(await events(user.id, 'recovery.used'), ROUNDS);
+});
+
+test('a pending sign-in makes one session, also by two right codes at once', async () => {
+  const { username, codes } = await addEnrolled();
+  const pending = await start(username);
+  await assertOne(
+    portal.enterCode(pending, codes[0] ?? ''),
+    other.enterCode(pending, codes[1] ?? ''),
+  );
+});
+
+test('the response of a passkey is accepted by one of two replicas', async () => {
+  const { id, host } = await addSignedIn();
+  const passkey = createPasskey();
+  assert.equal((await portal.register(host, passkey)).status, 200);
+  for (let round = 1; round <= ROUNDS; round += 1) {
+    const browser = await portal.newBrowser();
+    const { challenge } = await portal.options(ALONE, browser);
+    // Synchronized passkeys always send 0: only the challenge tells the two apart.
+    const credential = portal.answer(passkey, challenge, id, { counter: 0 });
+    await assertOne(portal.send(credential, browser), other.send(credential, browser));
+  }
+  const [row] = await sql`select counter from identity.passkeys where user_id = ${id}`;
+  assert.equal(row?.counter, '0');
+});
+
+test('wrong codes are limited for a sign-in and for a day over all replicas', async () => {
+  const { id, username, secret, codes } = await addEnrolled();
+  let rejected = 0;
+  for (let round = 1; round <= 5; round += 1) {
+    const pending = await start(username);
+    const tries = [portal, other, portal, other, portal, other, portal, other].map((replica) =>
+      replica.enterCode(pending, '000000'),
+    );
+    const pages = await Promise.all(tries);
+    rejected += pages.filter(({ text }) => /wrong, too old, or was used before/.test(text)).length;
+    assert.equal(rejected, Math.min(5 * round, 20));
+  }
+  assert.equal(await events(id, 'factor.failed'), 20);
+  await forgetSteps(id);
+  for (const code of [await codeNow(secret), codes[0] ?? '']) {
+    for (const replica of [portal, other]) {
+      const page = await replica.enterCode(await start(username), code);
+      assert.deepEqual([page.status, page.host], [429, '']);
+      assert.ok(Number(page.headers.get('retry-after')) > 0);
+    }
+  }
+  const warnings = replica.log().filter(({ message }) => message === 'second factor throttled');
+  const about = warnings.slice(-2).flatMap(({ factor, user_id }) => [factor, user_id]);
+  assert.deepEqual(about, ['totp', id, 'recovery', id]);
+  // A right code neither passes nor ends the limit, and is not used up.
+  const [row] = await sql`select last_step from identity.totp where user_id = ${id}`;
+  assert.deepEqual([row?.last_step, await rowsOf('recovery_codes', id)], ['0', 10]);
 });

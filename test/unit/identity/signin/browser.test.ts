@@ -1,7 +1,7 @@
-/** Origins in the settings, where a browser may return, and what its headers and cookies mean. */
+/** Where a browser may return, by settings and programs, and what its headers and cookies mean. */
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { auditCsv } from '../../../../src/identity/lists.ts';
+import { isRegistered, redirectProblem } from '../../../../src/identity/oidc/addresses.ts';
 import { read } from '../../../../src/identity/settings.ts';
 import { isFromPortal, setCookies } from '../../../../src/identity/signin/browser.ts';
 import { programOf } from '../../../../src/identity/signin/pages.ts';
@@ -134,29 +134,27 @@ test('an address of a listed origin or of the portal is followed as the parser w
 });
 
 const OTHER_HOSTS = wordsOf(`
-  evil.example app.example.org.evil.example evilapp.example.org example.org sub.app.example.org
+  evilapp.example.org example.org sub.app.example.org
   app-example.org app.example.organization app.example.com appexample.org app.example.org.
   wiki.example.org аpp.example.org apps.example.org *.apps.example.org %2a.apps.example.org
   one.two.apps.example.org .apps.example.org one.apps.example.org. one.apps.example.org.evil.example
   one.apps.example.org:8443 oneapps.example.org evil.example#.apps.example.org
   evil.example?.apps.example.org one.lab.example.org 127.0.0.1.apps.example.org
-  app.example.org%2eevil.example app.example.org%00.evil.example app.example.org%20.evil.example
+  app.example.org%00.evil.example app.example.org%20.evil.example
   [::1] 127.0.0.1 2130706433 0x7f000001 localhost localhost:5001 app.example.org:8443
   app.example.org:80 wiki.example.org:443 wiki.example.org:08444 app。evil。example
   good@app.example.org good:pass@app.example.org :pass@app.example.org @app.example.org
-  app.example.org@evil.example app.example.org:443@evil.example app.example.org%40evil.example
   app.example.org:@evil.example evil.example@app.example.org app.example.org%2f@evil.example
   a@b@app.example.org
 `);
 const OTHER_ADDRESSES = [
   ...wordsOf(`
-    javascript:alert(1) javascript://app.example.org/%0aalert(1) JaVaScRiPt:alert(1) vbscript:msgbox
+    javascript://app.example.org/%0aalert(1) JaVaScRiPt:alert(1) vbscript:msgbox
     data:text/html,<script>alert(1)</script> data://app.example.org/,x file://app.example.org/
     ftp://app.example.org/ wss://app.example.org/ blob:https://app.example.org/1 about:blank
     mailto:a@app.example.org http://app.example.org/ http://login.example.org/ x:
     view-source:https://app.example.org/ intent://app.example.org/#Intent;end
-    / // /// /account //evil.example ////evil.example /\\evil.example \\\\evil.example
-    \\/evil.example /%09/evil.example /%5cevil.example /%2f%2fevil.example evil.example
+    / // /// /account \\/evil.example
     app.example.org https: https:/ https:// https:app.example.org https:/app.example.org
     https:///app.example.org https:\\\\app.example.org https:/\\app.example.org
     https://app.example.org\\@evil.example https://app.example.org\\.evil.example
@@ -164,19 +162,13 @@ const OTHER_ADDRESSES = [
     https://%61pp.example.org\\ https://evil.example\\.apps.example.org/ null
     ?return_to=https://app.example.org #https://app.example.org
   `),
-  ...[
-    '',
-    ' ',
-    '/\t/evil.example',
-    '/\n/evil.example',
-    'java\nscript:alert(1)',
-    '\ufeffhttps://a.b',
-  ],
+  ...['', ' ', '/\t/evil.example', '/\n/evil.example', 'java\nscript:alert(1)'],
   ...['https://app.example.org\t/', 'https://app.example.org\r\nLocation:x', ` ${LOGIN}`],
   ...['https://app.example.org ', 'https://app.example.org/a b', 'https://app.exa mple.org/'],
   ...['https://app.example.org/\u0000', 'https://app.example.org/\u0085', `\u0000${LOGIN}`],
   ...['https://app.example.org/\u2028', 'https://evil.example\t.apps.example.org/'],
   ...['https ://app.example.org', `https://app.example.org/${'a'.repeat(2_048)}`],
+  '\ufeffhttps://a.b',
 ];
 
 test('no other address is followed', () => {
@@ -234,44 +226,72 @@ test('what is not the address of a listed origin is not returned to', () => {
   assert.equal(returnOf('https', `${APP}/`, ''), null);
 });
 
+const CALLBACK = 'https://app.example.net/callback';
+const NATIVE = ['http://127.0.0.1/cb', 'http://localhost:8000', 'app.example:/cb'];
+
+test('an address must be the registered one, character by character', () => {
+  assert.equal(isRegistered(CALLBACK, ['https://app.example.net/other', CALLBACK]), true);
+  const similar = wordsOf(`
+    ${CALLBACK}/ ${CALLBACK}?a=b ${CALLBACK}#a ${CALLBACK}%20 https://app.example.net/Callback
+    https://APP.example.net/callback https://app.example.net:443/callback
+    http://app.example.net/callback https://app.example.net.evil.example/callback
+    https://app.example.net@evil.example/callback https://app.example.net/callback/../evil
+    https://evil.example/?https://app.example.net/callback //app.example.net/callback
+    javascript:alert(1)
+  `);
+  for (const address of ['', ...similar, ...hostileAddresses('app.example.net')])
+    assert.equal(isRegistered(address, [CALLBACK]), false, address);
+});
+
+test('on the machine of the person, only the port is free', () => {
+  for (const address of ['http://127.0.0.1:49152/cb', 'http://localhost:18000', ...NATIVE])
+    assert.equal(isRegistered(address, NATIVE), true, address);
+  const refused = wordsOf(`
+    http://127.0.0.1:99999/cb http://127.0.0.1:80@evil.example/cb
+    http://127.0.0.1.evil.example/cb http://127.0.0.1:1/other https://127.0.0.1:1/cb
+    http://localhost:80@evil.example http://localhost.evil.example:1 http://[::1]:1/cb
+    app.example:/other other.example:/cb
+  `);
+  for (const address of [...refused, ...hostileAddresses('127.0.0.1:80')])
+    assert.equal(isRegistered(address, NATIVE), false, address);
+});
+
+test('an address is registered only if nobody else can take it', () => {
+  for (const address of [CALLBACK, ...NATIVE, 'http://[::1]:8000/cb'])
+    assert.equal(redirectProblem(address), null, address);
+  for (const address of [
+    ...wordsOf('http://app.example.net/callback https://*.example.net/ https://app.example.net/#a'),
+    ...wordsOf('https://ada@app.example.net/ javascript:alert(1) data:text/html,x nonsense'),
+    ...wordsOf('http://127.0.0.1.evil.example/ http://localhost@evil.example/ app:/cb'),
+    ...['https://app.example.net/a b', 'https://ä.example/'],
+    `https://a.example/${'a'.repeat(2_048)}`,
+  ])
+    assert.notEqual(redirectProblem(address), null, address);
+});
+
 const HTML = { accept: 'text/html,application/xhtml+xml;q=0.9,*/*;q=0.8' };
 const of = (mode: string, dest?: string) => ({
   'sec-fetch-mode': mode,
   ...(dest && { 'sec-fetch-dest': dest }),
 });
+const htmlOf = (mode: string, dest?: string) => ({ ...HTML, ...of(mode, dest) });
+const by = (method: string) => ({ ...HTML, 'x-forwarded-method': method });
 const NAVIGATIONS = [
-  ...[HTML, of('navigate', 'document'), { ...HTML, ...of('navigate', 'document') }, of('navigate')],
-  ...[
-    { ...HTML, 'x-forwarded-method': 'HEAD' },
-    { ...HTML, 'x-forwarded-method': 'GET, GET' },
-  ],
+  ...[HTML, of('navigate', 'document'), htmlOf('navigate', 'document'), of('navigate')],
+  ...[by('HEAD'), by('GET, GET')],
   // A service worker that passes the navigation on.
-  ...[
-    { ...HTML, ...of('navigate', 'empty') },
-    { ...HTML, ...of('same-origin', 'empty') },
-  ],
+  ...[htmlOf('navigate', 'empty'), htmlOf('same-origin', 'empty')],
 ];
 const OTHER_REQUESTS = [
-  ...[
-    {},
-    { accept: '*/*' },
-    { accept: 'application/json' },
-    { ...HTML, 'sec-fetch-dest': 'document' },
-  ],
-  ...['POST', 'POST, GET', 'get'].map((method) => ({ ...HTML, 'x-forwarded-method': method })),
+  ...[{}, { accept: '*/*' }, { accept: 'application/json' }],
+  { ...HTML, 'sec-fetch-dest': 'document' },
+  ...[by('POST'), by('POST, GET'), by('get')],
   { ...of('navigate', 'document'), 'x-forwarded-method': 'POST' },
-  { ...HTML, ...of('navigate', 'empty'), 'x-forwarded-method': 'PUT' },
+  { ...htmlOf('navigate', 'empty'), 'x-forwarded-method': 'PUT' },
   { accept: '*/*', ...of('same-origin', 'empty') },
-  ...['iframe', 'frame', 'embed', 'object'].map((dest) => ({ ...HTML, ...of('navigate', dest) })),
-  ...[
-    { ...HTML, ...of('same-origin', 'image') },
-    { ...HTML, ...of('cors', 'empty') },
-  ],
-  ...[
-    { ...HTML, ...of('websocket', 'empty') },
-    { ...HTML, ...of('websocket') },
-  ],
-  { ...HTML, ...of('no-cors', 'image') },
+  ...['iframe', 'frame', 'embed', 'object'].map((dest) => htmlOf('navigate', dest)),
+  ...[htmlOf('same-origin', 'image'), htmlOf('cors', 'empty'), htmlOf('no-cors', 'image')],
+  ...[htmlOf('websocket', 'empty'), htmlOf('websocket')],
 ];
 
 test('only a person who opens a page is redirected', () => {
@@ -287,10 +307,7 @@ test('a form counts as sent by the portal only if the browser says so', () => {
   for (const headers of [
     ...[{}, { origin: 'null' }, { origin: 'https://app.example.org' }, { origin: `${LOGIN}.a.b` }],
     ...[site('same-site'), site('cross-site'), site('none'), { origin: '' }],
-    ...[
-      { ...own, ...site('cross-site') },
-      { ...own, ...site('same-site') },
-    ],
+    ...['cross-site', 'same-site'].map((name) => ({ ...own, ...site(name) })),
     { origin: 'https://evil.example', ...site('same-origin') },
   ])
     assert.equal(isFromPortal(headers, portal), false, JSON.stringify(headers));
@@ -337,8 +354,4 @@ const PROGRAMS: Readonly<Record<string, string>> = {
 
 test('a program is called as a person knows it', () => {
   for (const [agent, name] of Object.entries(PROGRAMS)) assert.equal(programOf(agent), name, agent);
-});
-
-test('the audit trail as CSV begins with a byte order mark, for Excel', () => {
-  assert.match(auditCsv([]).text, /^\ufeff"actor","user","id",[^\n]*\r\n$/);
 });

@@ -1,24 +1,37 @@
-/** Passkeys: registration and sign-in, and the CBOR and keys that are read of them. */
+/** Passkeys, with the CBOR and keys that are read of them, and codes of apps and for recovery. */
 import assert from 'node:assert/strict';
 import { createPublicKey, generateKeyPairSync, randomBytes, randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import test from 'node:test';
-import { decodeCbor } from '../../../../src/identity/factors/cbor.ts';
+import { decodeCbor } from '../../../src/identity/factors/cbor.ts';
+import {
+  base32,
+  createRecoveryCodes,
+  findTotpStep,
+  recoveryDigest,
+  totpCode,
+  totpUri,
+} from '../../../src/identity/factors/codes.ts';
+import { createChallenge, challengeError } from '../../../src/identity/factors/passkeys.ts';
 import {
   authenticatorDataIn,
   type Ceremony,
   Rejection,
   verifyRegistration,
   verifySignIn,
-} from '../../../../src/identity/factors/webauthn.ts';
+} from '../../../src/identity/factors/webauthn.ts';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
 import {
+  attestationObjectOf,
   type Circumstances,
+  coseOf,
   createKey,
   createPasskey,
+  encodeCbor,
+  type Encoded,
   orRejection,
-} from '../../../support/authenticator.ts';
-import { attestationObjectOf, coseOf, encodeCbor, type Encoded } from '../../../support/cbor.ts';
-import { seeded } from '../../../support/random.ts';
+} from '../../support/authenticator.ts';
+import { seeded } from '../../support/random.ts';
 
 const create = orRejection(verifyRegistration);
 const get = orRejection(verifySignIn);
@@ -243,11 +256,8 @@ test(`changed responses are never more than a rejection (FUZZ_SEED=${SEED})`, ()
   const key = createKey('EdDSA');
   const passkey = createPasskey(key);
   const created = passkey.register(site);
-  const object = attestationObjectOf(
-    created.data,
-    'packed',
-    mapOf('alg', -7, 'sig', randomBytes(70)),
-  );
+  const statement = mapOf('alg', -7, 'sig', randomBytes(70));
+  const object = attestationObjectOf(created.data, 'packed', statement);
   const { data, signature, clientData } = passkey.signIn(site);
   for (let round = 0; round < 2_000; round += 1) {
     create(created.clientData, mutated(created.data, random), ceremony);
@@ -260,7 +270,7 @@ test(`changed responses are never more than a rejection (FUZZ_SEED=${SEED})`, ()
   }
 });
 
-const file = readFileSync(new URL('../../vectors/webauthn-l3.json', import.meta.url), 'utf8');
+const file = readFileSync(new URL('../vectors/webauthn-l3.json', import.meta.url), 'utf8');
 
 test('the test vectors of WebAuthn Level 3, section 16', () => {
   const { cases }: { cases: ReadonlyArray<[string, string | null, ...string[]]> } =
@@ -283,5 +293,89 @@ test('the test vectors of WebAuthn Level 3, section 16', () => {
       get(Buffer.from(getClient), hex(auth), sig, result.spki, at(getChallenge));
     assert.equal(Object(verdict(hex(signature))).isBackupEligible, result.isBackupEligible, name);
     assert.ok(verdict(altered(hex(signature))) instanceof Rejection, name);
+  }
+});
+
+const { qrPicture } = await import(
+  new URL('../../../src/platform/http/site/pages/qr.js', import.meta.url).href
+);
+
+test('TOTP: the vectors of RFC 6238 for SHA-1, of which an app shows six digits', () => {
+  const secret = Buffer.from('12345678901234567890');
+  for (const [seconds, code] of [
+    [59, '94287082'],
+    [1_111_111_109, '07081804'],
+    [1_111_111_111, '14050471'],
+    [1_234_567_890, '89005924'],
+    [2_000_000_000, '69279037'],
+    [20_000_000_000, '65353130'],
+  ] as const) {
+    assert.equal(totpCode(secret, Math.floor(seconds / 30)), code.slice(2));
+    assert.equal(findTotpStep(secret, code.slice(2), seconds), Math.floor(seconds / 30));
+  }
+});
+
+test('TOTP: one step before and after is accepted, and nothing else', () => {
+  const secret = randomBytes(20);
+  const now = 1_800_000_015;
+  const step = Math.floor(now / 30);
+  for (const offset of [-1, 0, 1])
+    assert.equal(findTotpStep(secret, totpCode(secret, step + offset), now), step + offset);
+  const late = [-2, 2].map((offset) => totpCode(secret, step + offset));
+  for (const code of [...late, '', '12345', '1234567', `${totpCode(secret, step)} `, '١٢٣٤٥٦'])
+    assert.equal(findTotpStep(secret, code, now), null, code);
+});
+
+test('Base32: the vectors of RFC 4648, without padding', () => {
+  const encoded = ['', 'MY', 'MZXQ', 'MZXW6', 'MZXW6YQ', 'MZXW6YTB', 'MZXW6YTBOI'];
+  for (const [length, text] of encoded.entries())
+    assert.equal(base32(Buffer.from('foobar'.slice(0, length))), text);
+});
+
+test('the otpauth address has no colon inside its parts and no padding, and fits a QR code', () => {
+  const secret = Buffer.from('12345678901234567890');
+  const written =
+    'otpauth://totp/login.example.org:a%20b%20c%40d?secret=GEZDGNBVGY3TQOJQGEZDGNBVGY3TQOJQ&issuer=login.example.org';
+  assert.equal(totpUri(secret, 'login.example.org', 'a:b c@d'), written);
+  const long = totpUri(secret, '會'.repeat(300), 'a'.repeat(64));
+  assert.match(long, /^otpauth:\/\/totp\/(%E6%9C%83){10}:a/);
+  assert.notEqual(qrPicture(long), null);
+});
+
+test('recovery codes: ten different ones of 120 bits, read leniently', () => {
+  const codes = createRecoveryCodes();
+  assert.equal(new Set(codes).size, 10);
+  for (const code of codes) {
+    assert.match(code, /^([0-9A-HJKMNP-TV-Z]{4}-){5}[0-9A-HJKMNP-TV-Z]{4}$/);
+    const plain = code.replaceAll('-', '');
+    for (const spelling of [
+      ...[code, plain, code.toLowerCase(), ` ${code}\n`, code.replaceAll('-', '\u2011\u200b')],
+      code.replaceAll('0', 'O').replaceAll('1', 'l'),
+    ])
+      assert.deepEqual(recoveryDigest(spelling), sha256(plain), spelling);
+    const foreign = ['U', 'é'].map((letter) => plain.replace(/./, letter));
+    for (const other of ['', plain.slice(1), `${plain}0`, ...foreign])
+      assert.equal(recoveryDigest(other), null, other);
+  }
+});
+
+test('a challenge holds for its purpose, browser and secret, for five minutes', () => {
+  const now = 1_800_000_000.7;
+  const scope = { secret: randomBytes(32), purpose: 'sign in', binding: 'cookie' } as const;
+  const challenge = createChallenge(scope, now);
+  assert.notDeepEqual(createChallenge(scope, now), challenge);
+  const errors = [0, 299, 301].map((later) => challengeError(challenge, scope, now + later));
+  assert.deepEqual(errors, ['', '', 'late_challenge']);
+  for (const change of [
+    { purpose: 'second factor' },
+    { binding: 'other' },
+    { secret: randomBytes(32) },
+  ] as const)
+    assert.equal(challengeError(challenge, { ...scope, ...change }, now), 'other_challenge');
+  for (let at = 0; at < challenge.length; at += 1) {
+    const changed = Buffer.from(challenge);
+    changed.writeUInt8(changed.readUInt8(at) ^ 1, at);
+    for (const other of [changed, challenge.subarray(0, at)])
+      assert.equal(challengeError(other, scope, now), 'other_challenge', String(at));
   }
 });
