@@ -82,4 +82,38 @@ export const PUBLISHED: Readonly<Record<string, Vector>> = {
     },
     at: Date.UTC(2021, 2, 25, 5, 9, 27) / 1000,
   },
+  /**
+   * docs.gitea.com, "Webhooks": secret and reference of the example. The signature is the value of
+   * its `hash_hmac('sha256', $payload, $secret_key, false)` in PHP 8.2.
+   */
+  gitea: {
+    secret: '3gEsCfjlV2ugRwgpU#w1*WaW*wa4NXgGmpCfkbG3',
+    body: '{"ref":"refs/heads/develop"}',
+    headers: {
+      'x-gitea-signature': '9c2be4f47012ba09d6202c2e943973128f346dd7d33d20adeef6c083d9d69db6',
+    },
+    at: null,
+  },
+  /** Sentry publishes no vector: the value of `SentryApp.build_signature` of its server. */
+  sentry: {
+    secret: 'fixed-client-secret',
+    body: '{"action":"created","data":{"issue":{"id":"1"}}}',
+    headers: {
+      'sentry-hook-signature': '1e0b49ef5b7e0d9b7f82c7371c4dfcc59b567843d0b92d5638420fa2b82393d4',
+    },
+    at: null,
+  },
+  /**
+   * Notion publishes no vector: token and body of its SDK's test, with the value of `openssl dgst
+   * -sha256 -hmac`.
+   */
+  notion: {
+    secret: 'fixed-verification-token',
+    body: '{"id":"fixed-evt","type":"page.created"}',
+    headers: {
+      'x-notion-signature':
+        'sha256=e51fc361bd9b019cc34c59929547007291a6dd982179d36bb5d6d9e7e12cbac2',
+    },
+    at: null,
+  },
 };
