@@ -132,6 +132,7 @@ function holds(
   tree: Tree = source,
 ): void {
   test(rule, () => {
+    assert.ok(tree.size > 0);
     assert.deepEqual(check(tree), []);
     for (const [file, texts] of Object.entries(planted))
       for (const text of [texts].flat())
@@ -292,6 +293,29 @@ holds(
   each(findLateAwait),
   { [TEST]: LATE.map((text) => `test('x', f);\n${text}`) },
   tests,
+);
+
+/** What keyboards and checkers of spelling do with the fields of the pages. */
+const FIELD = /<(?:input|textarea)\b[^>]*>/g;
+// The state of a field is filled in: test/api/identity/signin/forms.test.ts.
+const FREE = /\breadonly\b|\.state\}\}|type="url"/;
+const SECRET_FIELD = /type="password"|id="(secret|passphrase)"/;
+holds(
+  'a field that is not checked for spelling is not corrected either, and no secret is checked',
+  each((_file, text) =>
+    [...text.matchAll(FIELD)]
+      .map(([tag]) => tag)
+      .filter((tag) => !FREE.test(tag))
+      .filter((tag) => SECRET_FIELD.test(tag) || tag.includes('spellcheck="false"'))
+      .filter((tag) => !tag.includes('autocapitalize="none" autocorrect="off" spellcheck="false"')),
+  ),
+  {
+    'src/secrets/pages/planted.html': [
+      '<input type="password" autocomplete="off" />',
+      '<textarea autocorrect="on" spellcheck="false"></textarea>',
+    ],
+  },
+  readTree('src', /\/pages\/.*\.html$/),
 );
 
 test('no line has too many tokens, and one in a hundred more than 100 columns', () => {
