@@ -1,7 +1,9 @@
-/** `check` with roles, clocks and processes. `transcripts/check.txt` has the rest. */
+/**
+ * `check` with clocks and processes. `transcripts/check.txt` has the rest, and
+ * `documented-sql.test.ts` the rights of a role.
+ */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { withConnection } from '../../../scripts/postgres.ts';
 import { servedBy } from '../../../src/commands/check.ts';
 import { configure } from '../../../src/serve.ts';
 import { runCommand } from '../../support/commands.ts';
@@ -18,31 +20,6 @@ async function check(service: string, given: Readonly<Record<string, string>>) {
   const lines = rows.map((row) => [row.check, `${row.state}: ${row.detail}`] as const);
   return { code, lines: new Map(lines) };
 }
-
-test('check names the rights that a role lacks', async (t) => {
-  const { url, sql } = await createDatabase(t);
-  const role = `app_${new URL(url).pathname.slice(6)}`;
-  await sql.unsafe(`
-    create role ${role} login password 'app';
-    grant usage on schema secrets to ${role};
-    grant select, insert, update, delete on all tables in schema secrets to ${role};
-    revoke delete on secrets.secrets from ${role}`);
-  const server = process.env.TEST_POSTGRES_URL ?? '';
-  // The database is dropped before.
-  t.after(() => withConnection(server, (other) => other.unsafe(`drop role ${role}`)));
-  const own = settings(Object.assign(new URL(url), { username: role, password: 'app' }).href);
-  const lacking = await check('secrets', own);
-  const said = `failed: the role ${role} lacks delete on secrets.secrets`;
-  assert.deepEqual([lacking.code, lacking.lines.get('secrets rights')], [1, said]);
-  await sql.unsafe(`grant delete on secrets.secrets to ${role}`);
-  assert.equal((await check('secrets', own)).code, 0);
-
-  const rights = (await check('identity', own)).lines.get('identity rights') ?? '';
-  assert.match(rights, / lacks .*insert on identity\.users.*usage on schema identity$/);
-  await sql`drop schema webhook cascade`;
-  const schema = (await check('webhook', own)).lines.get('webhook schema') ?? '';
-  assert.match(schema, /; the role may not create it: run "gatehouse migrate" as the owner$/);
-});
 
 test('check reports wrong settings as serve does, and exits 78', async () => {
   const given = { ...settings('postgres://x@127.0.0.1:1/y'), IDENTITY_PORT: 'x', SESION_TTL: '5' };

@@ -12,7 +12,7 @@ import { buildProgram, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
 const inbox = await openInbox({ after });
-const { sql, put, send } = inbox;
+const { put, send } = inbox;
 const environment = { DATABASE_URL: inbox.databaseUrl };
 const run = (words: readonly string[], given = environment) =>
   runCommand(['event', ...words], given);

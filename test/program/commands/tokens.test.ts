@@ -24,7 +24,7 @@ import { launchWebhook } from '../../support/webhook.ts';
 
 const directory = makeDirectory({ after }, 'tokens');
 const settings = { WEBHOOK_SECRET };
-const { sql, databaseUrl, database, webhook, base, stdout, stderr } = await launchWebhook(settings);
+const { sql, databaseUrl, database, base, stdout, stderr } = await launchWebhook(settings);
 await addOperator(sql);
 
 /** For `token test`. */
