@@ -39,8 +39,6 @@ interface ProcessOptions {
 export interface StartOptions extends ProcessOptions {
   /** How many files, sockets and pipes it may have open. */
   readonly files?: number;
-  /** The directory of a memory cgroup (version 1) that the process joins before it starts. */
-  readonly cgroup?: string;
   /** The command of another Node. */
   readonly node?: readonly string[];
 }
@@ -51,15 +49,11 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { files, cgroup, node = [process.execPath], ...options }: StartOptions = {},
+  { files, node = [process.execPath], ...options }: StartOptions = {},
 ): Running {
   const command = [...node, join(directory, 'dist/cli.js'), ...words];
-  const limits = [
-    ...(files === undefined ? [] : [`ulimit -n ${files}`]),
-    ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`]),
-  ];
-  const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
-  const all = limits.length === 0 ? command : limited;
+  const limited = ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
+  const all = files === undefined ? command : limited;
   return startProcess(owner, all, environment, { cwd: directory, ...options });
 }
 

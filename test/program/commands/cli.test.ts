@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
+import { createTerminal, runCommand as runOneOf } from '../../../src/commands/command.ts';
 import { assertRefused, COMMANDS, runCommand } from '../../support/commands.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
-import { variables } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch, variables } from '../../support/gatehouse.ts';
+import { listenOn } from '../../support/ports.ts';
 import { buildProgram, type Finished, runProgram } from '../../support/process.ts';
+import { createRelay } from '../../support/relay.ts';
 
 const program = buildProgram();
 const file = await createEmptyDatabase();
@@ -164,4 +167,47 @@ test('make reports it, too', () => {
   const makefile = readFileSync(join(program, 'Makefile'), 'utf8');
   assert.match(makefile, /^node_modules\/\.installed: .* \| supported-node$/m);
   assert.match(makefile, /^supported-node:\n\t@node -e 'var v = .*Install Node 20\.11 or newer\./m);
+});
+
+// Whatever the service and its operator do, they have only these bytes.
+test('no command sends a text or a private key that is encrypted end to end', async (t) => {
+  const { secrets } = await launch(['secrets'], { SHARE_PAGES: 'on' }, t);
+  const sent: Buffer[] = [];
+  const relay = createRelay(Number(new URL(secrets).port), (bytes) => {
+    sent.push(bytes);
+    return bytes;
+  });
+  const port = await listenOn(t, relay);
+  const given = { GATEHOUSE_URL: `http://127.0.0.1:${port}`, AUTH_TOKEN };
+  const asked = await runCommand(['secret', 'request', 'a title'], given);
+  const [send = '', keep = ''] = asked.stdout.replaceAll(secrets, given.GATEHOUSE_URL).split('\n');
+  const text = 'a text of the answer';
+  await runCommand(['secret', 'answer'], {}, `${send}\n${text}`);
+  const opened = await runCommand(['secret', 'get'], {}, keep);
+  assert.equal(opened.stdout, `${text}\n`, opened.stderr);
+  const [, key = ''] = /\.([\w-]{48})$/.exec(keep) ?? [];
+  const scalar = Buffer.from(key, 'base64url').subarray(0, 32);
+  const bytes = Buffer.concat(sent);
+  const found = [Buffer.from('a title'), Buffer.from(text), scalar, Buffer.from(key.slice(0, 42))];
+  assert.deepEqual(
+    found.map((one) => bytes.includes(one)),
+    [true, false, false, false],
+  );
+});
+
+test('a command that reads nothing does not look at standard input, which others may read', async () => {
+  let looks = 0;
+  const { stdin, stdout, stderr } = process;
+  const streams = {
+    get stdin() {
+      looks += 1;
+      return stdin;
+    },
+    stdout,
+    stderr,
+  };
+  const terminal = createTerminal(streams, {}, () => true);
+  const command = { name: 'nothing', summary: 'Do nothing', run: async () => {} };
+  assert.equal(await runOneOf([command], ['nothing'], terminal), 0);
+  assert.equal(looks, 0);
 });
