@@ -119,7 +119,11 @@ test('the package holds the program, its types, the documents and files for depl
     paths.filter((path) => path.endsWith('.ts') && !path.endsWith('.d.ts')),
     [],
   );
-  for (const path of paths.filter((one) => one.endsWith('.js.map'))) {
+  // What browsers run is its own source, copied as it is.
+  const compiled = paths.filter(
+    (one) => one.endsWith('.js') && !/^dist\/[a-z/]+\/pages\//.test(one),
+  );
+  for (const path of compiled.map((one) => `${one}.map`)) {
     const map: { sourcesContent?: string[] } = JSON.parse(
       readFileSync(join(installed, path), 'utf8'),
     );

@@ -1,11 +1,13 @@
 /** What serves and where, when it is ready, and what it says of itself. */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { hostname, networkInterfaces } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import type { ServiceName } from '../../src/serve.ts';
 import { runCommand } from '../support/commands.ts';
 import { untilSql } from '../support/connections.ts';
 import { createDatabase, createEmptyDatabase } from '../support/database.ts';
+import { readDocument } from '../support/documents.ts';
 import { ask, type Gatehouse, logIn, startGatehouse, WEBHOOK_TOKEN } from '../support/gatehouse.ts';
 import { freePorts } from '../support/ports.ts';
 import { startProxy } from '../support/proxy.ts';
@@ -272,3 +274,33 @@ test(
   },
   hasIpv6 ? false : 'this machine has no ::1',
 );
+
+/**
+ * The words of HEALTHCHECK's CMD, as Docker reads them: a backslash at the end of a line joins it
+ * to the next.
+ */
+function healthCheck(): string[] {
+  const text = readDocument('Dockerfile').replace(/\\\n/g, '');
+  const [, words = ''] = /^HEALTHCHECK .*? CMD (\[.*\])$/m.exec(text) ?? [];
+  return JSON.parse(words);
+}
+
+test('the health check finds each service by its variables', async (t) => {
+  const [command, flag, script = ''] = healthCheck();
+  assert.deepEqual([command, flag], ['node', '-e']);
+  const isHealthy = (environment: Readonly<Record<string, string>>) =>
+    new Promise<boolean>((resolve) => {
+      execFile(process.execPath, ['-e', script], { env: environment }, (error) =>
+        resolve(error === null),
+      );
+    });
+  const { url, stop } = await startGatehouse(t, SERVICES, file.url);
+  const ports = SERVICES.map((name) => [`${name.toUpperCase()}_PORT`, new URL(url[name]).port]);
+  // Port 1 is reserved: nothing listens there.
+  const nowhere = { IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: '1', WEBHOOK_PORT: '1' };
+  const own = { IDENTITY_PORT: '1', SECRETS_PORT: '1', PORT: new URL(url.webhook).port };
+  const given = [...ports.map((one) => ({ ...nowhere, ...Object.fromEntries([one]) })), own];
+  for (const one of given) assert.ok(await isHealthy(one));
+  await stop();
+  for (const one of given) assert.ok(!(await isHealthy(one)));
+});
