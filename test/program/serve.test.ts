@@ -169,27 +169,13 @@ test('metrics have their own listener, and only there', async (t) => {
   const house = await startGatehouse(t, SERVICES, file.url);
   await logIn(house.url.identity);
   await ask('GET', `${house.url.secrets}/api/store`);
-  for (const [body, type] of [
-    ['x'.repeat(70_000), 'application/json'],
-    ['event=e', 'application/x-www-form-urlencoded'],
-    ['{', 'application/json'],
-  ] as const) {
-    const headers = { 'content-type': type };
-    await ask('POST', `${house.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body, headers });
-  }
-  const readMetrics = () => ask('GET', `${house.url.metrics}/metrics`);
-  const idle = '\ngatehouse_database_pending{service="webhook",connection="read"} 0\n';
-  await untilSql(async () => (await readMetrics()).text.includes(idle), 'no read is under way');
-  const { headers, text } = await readMetrics();
+  await ask('POST', `${house.url.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body: '{' });
+  const { headers, text } = await ask('GET', `${house.url.metrics}/metrics`);
   assert.equal(headers.get('content-type'), 'text/plain; version=0.0.4; charset=utf-8');
-  const REFUSED =
-    'gatehouse_requests_refused_total{service="webhook",route="POST /webhook",reason=';
   for (const line of [
     'gatehouse_requests_total{service="identity",route="POST /api/auth/login",status="200"} 1',
     'gatehouse_requests_total{service="secrets",route="GET /api/store",status="401"} 1',
-    `${REFUSED}"body_too_large"} 1`,
-    `${REFUSED}"unsupported_media_type"} 1`,
-    `${REFUSED}"invalid_body"} 1`,
+    'gatehouse_requests_refused_total{service="webhook",route="POST /webhook",reason="invalid_body"} 1',
   ])
     assert.ok(text.includes(`\n${line}\n`), line);
   assert.equal((await ask('GET', `${house.url.metrics}/api/store`)).status, 404);

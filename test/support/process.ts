@@ -3,7 +3,7 @@
  * holds nothing else.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn, type SpawnOptions } from 'node:child_process';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { createLines } from './lines.ts';
@@ -25,18 +25,10 @@ interface End {
 
 export type Running = ReturnType<typeof startProcess>;
 
-interface ProcessOptions {
+export interface StartOptions extends Pick<SpawnOptions, 'uid' | 'gid' | 'cwd' | 'detached'> {
   readonly input?: string | Buffer;
-  readonly uid?: number;
-  readonly gid?: number;
-  readonly cwd?: string;
-  /** In a process group of its own. */
-  readonly detached?: boolean;
   /** Closes standard output at once, as `… | head -0` does. */
   readonly deaf?: boolean;
-}
-
-export interface StartOptions extends ProcessOptions {
   /** How many files, sockets and pipes it may have open. */
   readonly files?: number;
   /** The command of another Node. */
@@ -62,7 +54,7 @@ export function startProcess(
   owner: Owner,
   [program = '', ...words]: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { deaf, input = '', ...options }: ProcessOptions = {},
+  { deaf, input = '', ...options }: Omit<StartOptions, 'files' | 'node'> = {},
 ) {
   const child = spawn(program, words, { env: { ...environment }, ...options });
   const output = readOutput(child);
