@@ -100,12 +100,6 @@ const texts: readonly Texts[] = [
     wordsOf('identity:3000/verify http://host:99999/verify http://u@host/verify http://host'),
   ],
   [
-    'TRUSTED_PROXIES',
-    'a comma-separated list of addresses and CIDR ranges, such as 10.0.0.0/8,::1',
-    ['10.0.0.0/8', '::1', '10.0.0.0/8, 192.0.2.7,2001:db8::/32'],
-    wordsOf('10.0.0.0/33 proxy.example 10.0.0 ::1/129 10.0.0.0/8/8 10.0.0.0/'),
-  ],
-  [
     'PASSWORD_SCRYPT',
     'a cost such as ln=15,r=8,p=3 that needs at most 256 MiB',
     ['ln=15,r=8,p=3', 'ln=4,r=8,p=1'],
