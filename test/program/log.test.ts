@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import { untilSql } from '../support/connections.ts';
 import { compose } from '../support/deploy.ts';
 import { rowsUnder } from '../support/documents.ts';
 import {
@@ -178,35 +177,14 @@ for (const [settings, expected] of [
   });
 }
 
-test('failed probes while a service starts are not in the log', async (t) => {
+// That a service is not ready is logged once: test/store/db/readiness.test.ts.
+test('failed probes are not in the log', async (t) => {
   const away = 'postgres://postgres@127.0.0.1:1/none';
   const given = { LOG_PROBES: undefined };
   const own = await startGatehouse(t, ['secrets'], away, given, 'listening');
   assert.equal((await ask('GET', `${own.url.secrets}/readyz`)).status, 503);
   await own.stop();
   assert.deepEqual(requestsOf(own), []);
-});
-
-test('the log has one line when a service is no longer ready, and one when it is ready again', async (t) => {
-  const own = await launch(['secrets'], { LOG_PROBES: undefined }, t);
-  const { sql } = own;
-  const probe = async () => (await ask('GET', `${own.secrets}/readyz`)).status;
-  const probes = async () => [await probe(), await probe(), await probe()];
-  assert.deepEqual(await probes(), [200, 200, 200]);
-  await sql`alter table secrets.migrations rename to away`;
-  await untilSql(async () => (await probe()) === 503, 'the next check, after a second');
-  assert.deepEqual(await probes(), [503, 503, 503]);
-  await sql`alter table secrets.away rename to migrations`;
-  // A probe that does not get an answer in time says what the one before said.
-  await untilSql(async () => (await probe()) === 200, 'it is ready again');
-  assert.deepEqual(await probes(), [200, 200, 200]);
-  await own.stop();
-  const changes = own.log().flatMap(({ level, message, error }) => {
-    const isOne = ['request', 'not ready', 'ready again'].includes(String(message));
-    return isOne ? `${level} ${message} ${String(error).slice(0, 51)}` : [];
-  });
-  const said = 'the database returned an error (SQLSTATE 42P01: the';
-  assert.deepEqual(changes, [`warn not ready ${said}`, 'info ready again undefined']);
 });
 
 for (const [kind, [count, method, url, options]] of Object.entries(KINDS)) {
