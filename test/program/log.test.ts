@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
+import { untilSql } from '../support/connections.ts';
 import { compose } from '../support/deploy.ts';
 import { rowsUnder } from '../support/documents.ts';
 import {
@@ -177,7 +178,6 @@ for (const [settings, expected] of [
   });
 }
 
-// That a service is not ready is logged once: test/store/db/readiness.test.ts.
 test('failed probes are not in the log', async (t) => {
   const away = 'postgres://postgres@127.0.0.1:1/none';
   const given = { LOG_PROBES: undefined };
@@ -185,6 +185,22 @@ test('failed probes are not in the log', async (t) => {
   assert.equal((await ask('GET', `${own.url.secrets}/readyz`)).status, 503);
   await own.stop();
   assert.deepEqual(requestsOf(own), []);
+});
+
+test('the log has one line when a service is no longer ready, and one when it is ready again', async (t) => {
+  const own = await launch(['secrets'], { LOG_PROBES: undefined }, t);
+  const probe = async () => (await ask('GET', `${own.secrets}/readyz`)).status;
+  for (const [from, to, status] of [
+    ['migrations', 'away', 503],
+    ['away', 'migrations', 200],
+  ] as const) {
+    await own.sql`alter table secrets.${own.sql(from)} rename to ${own.sql(to)}`;
+    await untilSql(async () => (await probe()) === status, 'the next check, after a second');
+    for (let more = 0; more < 3; more += 1) assert.equal(await probe(), status);
+  }
+  const lines = own.log().map(({ level, message }) => `${level} ${message}`);
+  const said = lines.filter((line) => /request|not ready|ready again/.test(line));
+  assert.deepEqual(said, ['warn not ready', 'info ready again']);
 });
 
 for (const [kind, [count, method, url, options]] of Object.entries(KINDS)) {
