@@ -1,6 +1,6 @@
 /**
  * What commands find around them: clocks, processes, and a directory where `make start` runs.
- * `transcripts/check.txt` has the rest of `check`, and `documented-sql.test.ts` the rights of a role.
+ * `transcripts/check.txt` has the rest of `check`, and `documented-sql.test.ts` has rights.
  */
 import assert from 'node:assert/strict';
 import { chownSync, mkdirSync, writeFileSync } from 'node:fs';
