@@ -46,11 +46,8 @@ async function untilStatus(given: typeof environment, count: number) {
   return status;
 }
 
-test('only the user of the process can connect', () => {
-  assert.equal(statSync(environment.CONTROL_SOCKET).mode & 0o777, 0o600);
-});
-
 test('status shows requests by route and age, queues, and the latest warnings', async () => {
+  assert.equal(statSync(environment.CONTROL_SOCKET).mode & 0o777, 0o600, 'only to its user');
   await ask('GET', `${identity}/api/auth/verify`, { bearer: 'session:none' });
   const release = gatehouse.holdHashes();
   const logins = [logIn(identity), logIn(identity)];

@@ -2,9 +2,10 @@
  * The SQL of docs/database.md and docs/postgresql.md: rights of a role, and queries for operators.
  */
 import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
 import { withConnection } from '../../scripts/postgres.ts';
 import { runCommand } from '../support/commands.ts';
-import { createDatabase, createEmptyDatabase } from '../support/database.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
 import {
   ask,
@@ -63,34 +64,39 @@ test('the query for locks says who waits for whom', async () => {
   });
 });
 
-test('with the rights of database.md, a role that creates no tables serves, with new ones too', async (t) => {
-  const { sql, url } = await createEmptyDatabase(t);
+const [, GRANTS = ''] =
+  /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(readDocument('docs/database.md')) ??
+  [];
+
+/** A role without any right. @returns its URL, and how to give it those of the document */
+async function addRole(t: TestContext, { sql, url }: TestDatabase) {
   const role = `app_${new URL(url).pathname.slice(1)}`;
   await sql.unsafe(`create role ${role} login password 'app'`);
   // The database, and with it the rights of the role, is dropped before.
   const server = process.env.TEST_POSTGRES_URL ?? '';
   t.after(() => withConnection(server, (other) => other.unsafe(`drop role ${role}`)));
-  const own = Object.assign(new URL(url), { username: role, password: 'app' });
-  const [, statements = ''] =
-    /```sql\n(grant usage on schema identity[\s\S]*?)```/.exec(readDocument('docs/database.md')) ??
-    [];
-  assert.ok(statements.includes('alter default privileges'));
+  const grant = (service: string) =>
+    sql.unsafe(GRANTS.replaceAll('identity', service).replaceAll('to app', `to ${role}`));
+  const own = Object.assign(new URL(url), { username: role, password: 'app' }).href;
+  return { role, own, grant };
+}
 
-  const run = async (words: readonly string[], databaseUrl: string) =>
-    runCommand(words, { ...variables(databaseUrl), MIGRATE: 'off' });
-  assert.equal((await run(['migrate'], url)).code, 0);
-  const without = await run(['check'], own.href);
-  assert.deepEqual(
-    [without.code, without.stdout.match(/^failed\s+\S+ rights/gm)?.length],
-    [1, SERVICES.length],
-    without.stdout,
-  );
-  for (const service of SERVICES)
-    await sql.unsafe(statements.replaceAll('identity', service).replaceAll('to app', `to ${role}`));
-  const checked = await run(['check'], own.href);
-  assert.equal(checked.code, 0, checked.stdout);
+/** @returns the exit code, and state and detail of each line of `check` by what it checks */
+async function check(databaseUrl: string) {
+  const { code, stdout } = await runCommand(['check', '--json'], variables(databaseUrl));
+  const rows: Array<{ state: string; check: string; detail: string }> = JSON.parse(stdout);
+  const lines = rows.map((row) => [row.check, `${row.state}: ${row.detail}`] as const);
+  return { code, lines: Object.fromEntries(lines) };
+}
 
-  const { url: at } = await startGatehouse(t, SERVICES, own.href, { MIGRATE: 'off' });
+test('with the rights of database.md, a role that creates no tables serves, with new ones too', async (t) => {
+  assert.ok(GRANTS.includes('alter default privileges'));
+  const database = await createDatabase(t);
+  const { own, grant } = await addRole(t, database);
+  for (const service of SERVICES) await grant(service);
+  assert.equal((await check(own)).code, 0);
+
+  const { url: at } = await startGatehouse(t, SERVICES, own, { MIGRATE: 'off' });
   const bearer = await logIn(at.identity);
   assertStatus(await ask('GET', `${at.identity}/api/test/`, { bearer }), 200);
   const { id, secret } = await secretsClient(at.secrets).keep('text');
@@ -99,12 +105,31 @@ test('with the rights of database.md, a role that creates no tables serves, with
   const sent = await ask('POST', `${at.webhook}/webhook`, { bearer: WEBHOOK_TOKEN, body });
   assertStatus(sent, 200);
   for (const service of SERVICES) {
-    await sql.unsafe(`create table ${service}.later (id serial, name text)`);
-    await withConnection(own.href, async (app) => {
+    await database.sql.unsafe(`create table ${service}.later (id serial, name text)`);
+    await withConnection(own, async (app) => {
       await app.unsafe(
         `insert into ${service}.later (name) values ('x'); update ${service}.later set name = 'y'; delete from ${service}.later`,
       );
       await assert.rejects(app.unsafe(`create table ${service}.own ()`), /permission denied/);
     });
   }
+});
+
+test('check names the rights that a role lacks', async (t) => {
+  const database = await createDatabase(t);
+  const { role, own, grant } = await addRole(t, database);
+  await grant('secrets');
+  await database.sql.unsafe(`
+    revoke delete on secrets.secrets from ${role}; drop schema webhook cascade`);
+  const { code, lines } = await check(own);
+  const said = `failed: the role ${role} lacks delete on secrets.secrets`;
+  assert.deepEqual([code, lines['secrets rights']], [1, said]);
+  assert.match(
+    lines['identity rights'] ?? '',
+    / lacks .*insert on identity\.users.*usage on schema identity$/,
+  );
+  assert.match(
+    lines['webhook schema'] ?? '',
+    /; the role may not create it: run "gatehouse migrate" as the owner$/,
+  );
 });

@@ -1,8 +1,6 @@
 /** The library: services in the process of another program. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import {
@@ -16,6 +14,7 @@ import { stopClock } from '../support/clock.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, variables } from '../support/gatehouse.ts';
+import { listenOn } from '../support/ports.ts';
 
 /** @returns an instance that stops with the test, and what it wrote */
 async function embed(
@@ -112,11 +111,7 @@ test('an instance that is stopped, or cannot be ready, leaves nothing open', asy
   assert.deepEqual(next.ports, waiting.ports);
 
   const taken = embed(t, ['identity', 'secrets'], { ...variables(url), SECRETS_PORT });
-  await assert.rejects(taken, (error) => {
-    assert.ok(error instanceof StartupError);
-    assert.match(error.message, /^secrets cannot listen on 127\.0\.0\.1:\d+ \(EADDRINUSE\)/);
-    return true;
-  });
+  await assert.rejects(taken, StartupError);
   const nowhere = Object.assign(new URL(url), { pathname: '/nowhere' }).href;
   const refused = await embed(t, ['secrets'], variables(nowhere));
   await assert.rejects(refused.ready, /SQLSTATE 3D000/);
@@ -136,14 +131,8 @@ test('all wrong settings are reported together, and the environment is not read'
   const { AUTH_TOKEN: _, ...others } = variables();
   assert.equal((await problems(['secrets'])).length, 3, 'without any setting');
   const found = await problems(['secrets'], { ...others, SECRET_TTL: 'x' });
-  const named = ['AUTH_TOKEN', 'DATABASE_URL', 'SECRET_TTL'];
-  assert.deepEqual(
-    found
-      .join()
-      .match(new RegExp(`\\b(${named.join('|')})(?= must)`, 'g'))
-      ?.sort(),
-    named,
-  );
+  const named = ['AUTH_TOKEN', 'SECRETS_DATABASE_URL', 'SECRET_TTL'];
+  assert.deepEqual(found.map((problem) => problem.split(' ')[0]).sort(), named);
   for (const services of [[], ['letterbox'], ['identity', 'letterbox'], 'identity', undefined])
     assert.deepEqual(await problems(services, others), [
       'services must be a list of identity, secrets, webhook.',
@@ -182,15 +171,15 @@ test('verify answers in the process as the route does over HTTP', async (t) => {
   // Wrong credentials count for the network of the client, in the process and over HTTP together.
   const guess = { authorization: 'Bearer session:00000000-0000-4000-8000-000000000000' };
   const address = '192.0.2.7';
-  const burst = async (one: () => Promise<{ status: number }>) =>
-    (await Promise.all(Array.from({ length: 150 }, one))).map(({ status }) => status);
-  const guesses = () => burst(() => verify(guess, { address }));
+  const guesses = async () => {
+    const all = Array.from({ length: 150 }, () => verify(guess, { address }));
+    return (await Promise.all(all)).map(({ status }) => status);
+  };
   // Of simultaneous guesses, the first are only counted.
   assert.ok((await guesses()).includes(401));
   assert.ok((await guesses()).includes(429));
   const headers = { ...guess, 'x-forwarded-for': address };
-  const there = await burst(() => ask('GET', `${at}/api/auth/verify`, { headers }));
-  assert.ok(there.filter((status) => status === 429).length > 75);
+  assert.equal((await ask('GET', `${at}/api/auth/verify`, { headers })).status, 429);
   assert.equal((await verify(guess, { address: '192.0.2.8' })).status, 401);
 
   // An ended session is refused at the next call.
@@ -218,13 +207,11 @@ test('the middleware of embedding.md admits who may, with the scopes of the key'
   // The text of the document, with the variable that its example has.
   const make = new Function('gatehouse', `${text}; return requires;`);
   const requires: (query: string) => Middleware = make(gatehouse);
+  const middleware = requires('require=scope:orders:read');
   const server = createServer((request, response) => {
-    const middleware = requires('require=scope:orders:read');
     void middleware(request, response, () => response.end(JSON.stringify(Object(request).caller)));
   });
-  t.after(() => server.close());
-  await once(server.listen(0, '127.0.0.1'), 'listening');
-  const { port } = server.address() as AddressInfo;
+  const port = await listenOn(t, server);
   const scopes = ['orders:read', 'orders:write'];
   const { key, user_id: id } = await gatehouse.makeKey({ scopes });
   const asked = (credential?: string) =>

@@ -4,16 +4,15 @@ import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
 import { runCommand } from '../support/commands.ts';
 import { untilSql } from '../support/connections.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { ask, startGatehouse, variables } from '../support/gatehouse.ts';
 import { listenOn } from '../support/ports.ts';
-import { buildProgram, startProgram } from '../support/process.ts';
+import { root, startProgram } from '../support/process.ts';
 import { reply, startRecorder } from '../support/recorder.ts';
 import { until } from '../support/until.ts';
 
@@ -35,15 +34,13 @@ test('a message is repeated until it was taken, also after kill -9, and by one r
   const { sql, url } = database;
   await begin(database, 'identity');
   const accounts = [randomUUID(), randomUUID(), randomUUID()];
-  const note = (event: string, user_id: string | undefined) => sql`
-    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
-    values (${randomUUID()}, now() - interval '1 minute', ${event}, 'nobody', ${user_id ?? null},
-      1, '')`;
-  for (const account of accounts) {
-    for (let n = 0; n < 4; n += 1) await note('login.failed', account);
-  }
-  for (const event of ['link.created', 'link.used', 'user.secured', 'login.succeeded'])
-    await note(event, accounts[0]);
+  const failed = accounts.flatMap((account) => new Array(4).fill(`login.failed ${account}`));
+  const others = ['link.created', 'link.used', 'user.secured', 'login.succeeded'];
+  for (const note of [...failed, ...others.map((event) => `${event} ${accounts[0]}`)])
+    await sql`
+      insert into identity.audit (id, created_at, event, via, user_id, count, detail)
+      values (gen_random_uuid(), now() - interval '1 minute', split_part(${note}, ' ', 1),
+        'nobody', split_part(${note}, ' ', 2)::uuid, 1, '')`;
   const chat = await startRecorder(t);
   const environment = {
     ...variables(url),
@@ -52,15 +49,12 @@ test('a message is repeated until it was taken, also after kill -9, and by one r
     NOTIFY_ALLOW_PRIVATE: 'on',
   };
   const replica = async () => {
-    const running = startProgram(t, buildProgram(), ['serve', 'identity'], environment);
+    const running = startProgram(t, root, ['serve', 'identity'], environment);
     await running.ready('identity');
     return running;
   };
   const untilSent = (count: number) =>
-    until(
-      () => chat.received.length >= count,
-      () => `message ${count}`,
-    );
+    until(() => chat.received.length >= count, `message ${count}`);
 
   chat.answer(reply(500, ''));
   const first = [await replica(), await replica()];
@@ -106,18 +100,15 @@ async function startTls(t: TestContext, directory: string, days: number): Promis
 test('a program gets dead events, refused senders and certificates, and no secret', async (t) => {
   const database = await createDatabase(t);
   const { sql, url } = database;
-  const directory = makeTemporary(tmpdir(), 'gatehouse-notify');
-  t.after(() => removeTemporary(directory));
+  const directory = makeDirectory(t, 'notify');
   const told = join(directory, 'told');
   const program = join(directory, 'tell');
   writeFileSync(program, `#!/bin/sh\ncat >> ${told}\nenv >> ${told}\n`, { mode: 0o700 });
   const near = await startTls(t, directory, 5);
   const far = await startTls(t, directory, 40);
-  const place = (target: string) => sql`
+  await sql`
     insert into webhook.tokens (id, name, digest, target)
-    values (${randomUUID()}, 'one', ${Buffer.from(target)},
-      ${sql.json({ url: `${target}/path?key` })})`;
-  await place(far);
+    values (gen_random_uuid(), 'one', '\\x01', ${sql.json({ url: `${far}/path?key` })})`;
   await begin(database, 'webhook');
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
     select gen_random_uuid(), status, 1, now() - interval '1 minute'

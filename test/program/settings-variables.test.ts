@@ -1,13 +1,13 @@
 /**
- * Unknown, removed and foreign variables; those in files; what files and shells leave in a value.
+ * Unknown, removed and foreign variables; those in files; what files and shells leave in a value;
+ * weak secrets, and other warnings.
  */
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { assertRefused, runCommand } from '../support/commands.ts';
 import { makeDirectory } from '../support/directories.ts';
-import { variables } from '../support/gatehouse.ts';
 import {
   type Given,
   LONG,
@@ -21,7 +21,7 @@ import { wordsOf } from '../support/words.ts';
 const WORKERS = 'WORKERS was removed: run one process per container and add replicas.';
 const PAUSES = 'list the pauses between attempts in WEBHOOK_RETRY_SCHEDULE, such as';
 
-test('a removed variable is rejected with what to do instead, also as a file', async () => {
+test('a removed variable is rejected with what to do instead, also as a file', () => {
   for (const [variable, problem] of [
     ['WORKERS', WORKERS],
     [
@@ -34,9 +34,8 @@ test('a removed variable is rejected with what to do instead, also as a file', a
     assert.deepEqual(problems({ [variable]: '1' }), [problem]);
     assert.deepEqual(problems({ [file]: '/tmp/one' }), [problem.replace(variable, file)]);
   }
-  const given = { ...variables('postgres://user:word@localhost:5432/gatehouse'), WORKERS: '2' };
-  const refused = await runCommand(['migrate', 'webhook'], given);
-  assertRefused(refused, 78, new RegExp(`^gatehouse: ${WORKERS}\n$`));
+  // Also by a command that does not serve.
+  assert.deepEqual(problems({ WORKERS: '2' }, ['webhook'], 'administer'), [WORKERS]);
 });
 
 /** What is rejected as a misspelled variable. */
@@ -210,4 +209,66 @@ test('an empty file counts as unset, and a directory or bytes that are no text a
     assert.match(ofFile('SERVER_SECRET', file(content)).join(), said);
   const directory = 'AUTH_TOKEN_FILE names a file that cannot be read (EISDIR).';
   assert.ok(ofFile('AUTH_TOKEN', place).includes(directory));
+});
+
+test('a secret of fewer than 16 characters is an error unless ALLOW_WEAK_SECRETS is on', () => {
+  const weak = {
+    SERVER_SECRET: 'b',
+    AUTH_TOKEN: 'a',
+    AUTH_TOKEN_PREVIOUS: `${LONG},${'a'.repeat(15)}`,
+    WEBHOOK_SECRET: 'c'.repeat(15),
+    WEBHOOK_TOKEN: 'd',
+  };
+  const command = 'openssl rand -hex 32';
+  const advice = `make a long random one with: ${command}. Only for tests, ALLOW_WEAK_SECRETS=on accepts it.`;
+  const names = Object.keys(weak);
+  const expected = names.map((name) => `${name} has fewer than 16 characters; ${advice}`);
+  assert.deepEqual([...problems(weak)].sort(), expected.sort());
+  assert.deepEqual(problems({ ...weak, ALLOW_WEAK_SECRETS: 'on' }), []);
+  const advised = execFileSync('sh', ['-c', command], { encoding: 'utf8' }).trim();
+  for (const name of [...names, 'IDENTITY_SECRET'])
+    for (const secret of ['a'.repeat(16), advised])
+      assert.deepEqual(problems({ [name]: secret }), [], name);
+});
+
+const SEALING = ['SERVER_SECRET', 'WEBHOOK_SECRET', 'IDENTITY_SECRET'];
+const remote = 'postgres://u@db.example/d';
+const WARNED: ReadonlyArray<readonly [given: Given, ...warnings: RegExp[]]> = [
+  ...[...SEALING, 'AUTH_TOKEN', 'WEBHOOK_TOKEN'].flatMap((name) => [
+    [{ [name]: 'a'.repeat(31) }, new RegExp(`^${name} has fewer than 32 characters`)] as const,
+    [{ [name]: 'a'.repeat(32) }] as const,
+  ]),
+  ...SEALING.map((name) => {
+    const previous = `${name}_PREVIOUS`;
+    const said = new RegExp(`^${previous} has fewer than 32 characters`);
+    return [{ [name]: LONG, [previous]: `${LONG},b` }, said] as const;
+  }),
+  [
+    { ALLOW_WEAK_SECRETS: 'on', AUTH_TOKEN: 'a' },
+    /^ALLOW_WEAK_SECRETS is/,
+    /^AUTH_TOKEN has fewer/,
+  ],
+  // Once for all services.
+  [{ DATABASE_URL: remote }, /database at db\.example:5432 may be unencrypted/],
+  [{ DATABASE_URL: `${remote}?sslmode=disable` }, /database at db\.example:5432 is not encrypted/],
+  [{ DATABASE_URL: 'postgres://u@localhost,db.example/d' }, /database at db\.example:5432 may/],
+  [{ DATABASE_URL: `${remote}?sslmode=require` }],
+  [{ WEBHOOK_DATABASE_URL: remote }, /may be unencrypted/],
+  [{ WEBHOOK_VARIANT: 'plain' }, /accepts events from anyone/],
+  [{ WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN: LONG }],
+  ...wordsOf('ln=4,r=8,p=1 ln=13,r=8,p=9 ln=12,r=8,p=20 ln=15,r=8,p=2').map(
+    (cost) =>
+      [{ PASSWORD_SCRYPT: cost }, /^PASSWORD_SCRYPT is below the minimum of OWASP/] as const,
+  ),
+  ...wordsOf('ln=13,r=8,p=10 ln=14,r=8,p=5 ln=15,r=8,p=3 ln=16,r=8,p=2 ln=17,r=8,p=1').map(
+    (cost) => [{ PASSWORD_SCRYPT: cost }] as const,
+  ),
+];
+
+test('an operator is warned of weak secrets and hashes, and of a connection that others can read', () => {
+  for (const [given, ...expected] of WARNED) {
+    const { warnings } = read(given);
+    assert.equal(warnings.length, expected.length, warnings.join('\n'));
+    for (const [index, said] of expected.entries()) assert.match(warnings[index] ?? '', said);
+  }
 });

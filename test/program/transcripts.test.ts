@@ -130,7 +130,7 @@ test('transcripts', { concurrency: 4 }, async (all) => {
       for (const { title, steps } of transcript.sections)
         await t.test(title, async () => {
           for (const step of steps) {
-            const about = `${name}:${step.line}: ${step.command}`;
+            const about = `${name}: ${step.command}`;
             const result = await runStep(step, session);
             const expected = {
               code: step.code,

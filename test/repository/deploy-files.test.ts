@@ -1,25 +1,34 @@
-/** The files in deploy/ against the image, the code, the metrics and each other. */
+/**
+ * The files in deploy/ against the image, the code, the metrics and each other, and the processes
+ * that they start.
+ */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { TABLES } from '../../scripts/routes.ts';
 import { ERRORS } from '../../src/platform/http/route/errors.ts';
-import { SERVICE_NAMES } from '../../src/serve.ts';
+import { configure, SERVICE_NAMES } from '../../src/serve.ts';
 import {
   alertRules,
   compose,
   COMPOSED,
+  composeServices,
   dashboardExpressions,
+  type Deployed,
   KUBERNETES,
+  kubernetesWorkloads,
   ofKind,
   readDeployFile,
   secretKeys,
+  systemdUnits,
   unitOf,
   unitValues,
   valuesOf,
   workloads,
 } from '../support/deploy.ts';
+import { makeDirectory } from '../support/directories.ts';
 import { documentedMetrics, readDocument, rowsUnder } from '../support/documents.ts';
 import { root } from '../support/process.ts';
 import { VARIABLES } from '../support/settings.ts';
@@ -35,10 +44,7 @@ const deployments = ofKind('Deployment').map((text) => ({
 test('every image has the version of the package, or is pinned by its digest', () => {
   const images = [compose, ...workloads].flatMap((text) => valuesOf(text, 'image'));
   const bases = ['Dockerfile', 'Dockerfile.minimal', '.github/workflows/check.yml'].flatMap(
-    (file) =>
-      [...readFileSync(join(root, file), 'utf8').matchAll(/(?:^ARG NODE=|image: )(\S+)/gm)].map(
-        ([, image = '']) => image,
-      ),
+    (file) => readDocument(file).match(/(?<=^ARG NODE=|image: )\S+/gm) ?? [],
   );
   const own = images.filter((image) => image.includes('gatehouse:'));
   assert.deepEqual(new Set(own.map((image) => image.replace(/^.*:/, ''))), new Set([version]));
@@ -137,11 +143,8 @@ test('every file allows enough time for a shutdown', () => {
 test('only Caddy may say who a client is, and only Caddy is reached from outside', () => {
   const caddy = COMPOSED.find(({ name }) => name === 'caddy')?.text ?? '';
   assert.deepEqual(valuesOf(compose, 'TRUSTED_PROXIES'), valuesOf(caddy, 'ipv4_address'));
-  const reached = COMPOSED.filter(({ text }) => /^ {4}ports:/m.test(text));
-  assert.deepEqual(
-    reached.map(({ name }) => name),
-    ['caddy'],
-  );
+  const reached = COMPOSED.flatMap(({ name, text }) => (/^ {4}ports:/m.test(text) ? name : []));
+  assert.deepEqual(reached, ['caddy']);
 });
 
 const deploying = readDocument('docs/deployment-files.md');
@@ -154,9 +157,7 @@ test('the commands for Kubernetes create the Secrets of the pods, and apply ever
   assert.deepEqual(new Map(created), secretKeys);
   const named = workloads.flatMap((text) => valuesOf(text, 'secretName'));
   assert.deepEqual([...secretKeys.keys()].sort(), named.sort());
-  const applied = [...deploying.matchAll(/-f deploy\/(kubernetes\/\S+)/g)].map(
-    ([, name = '']) => name,
-  );
+  const applied = deploying.match(/(?<=-f deploy\/)kubernetes\/\S+/g) ?? [];
   const needed = KUBERNETES.filter((name) => !name.endsWith('webhook-forward.yaml'));
   assert.deepEqual(applied.sort(), needed);
 });
@@ -173,17 +174,15 @@ test('the commands for systemd install this version and create every credential'
 });
 
 test('deployment-files.md lists the names that Caddy answers for', () => {
-  const hosts = readDeployFile('compose/Caddyfile').matchAll(/^([a-z]+)\.\{\$DOMAIN\} \{$/gm);
+  const hosts = readDeployFile('compose/Caddyfile').match(/^[a-z]+(?=\.\{\$DOMAIN\} \{$)/gm) ?? [];
   assert.deepEqual(
     rowsUnder('docs/deployment-files.md', 'name | leads to').map(([name]) => name),
-    [...hosts].map(([, name]) => `${name}.example.org`),
+    hosts.map((name) => `${name}.example.org`),
   );
 });
 
-const ROUTES = new Set(
-  Object.values(TABLES).flatMap(({ all }) =>
-    all.map(({ method, pattern }) => `${method} ${pattern}`),
-  ),
+const ROUTES = Object.values(TABLES).flatMap(({ all }) =>
+  all.map(({ method, pattern }) => `${method} ${pattern}`),
 );
 const rules = alertRules();
 const board = dashboardExpressions();
@@ -204,7 +203,7 @@ const labelsOf = (...names: readonly string[]) => [
   ...names.flatMap((name) => metrics.get(family(name)) ?? []),
 ];
 const EXISTING: Readonly<Record<string, (value: string) => boolean>> = {
-  route: (value) => ROUTES.has(value),
+  route: (value) => ROUTES.includes(value),
   reason: (value) => Object.hasOwn(ERRORS, value),
   job: (value) => value === 'gatehouse',
 };
@@ -273,4 +272,81 @@ test('the runbook has an entry for every alert, which the alert names, and no ot
     })),
     rules.map(({ alert, severity, runbook }) => ({ alert, severity, runbook })),
   );
+});
+
+const DEPLOYED = [...composeServices(), ...systemdUnits(SERVICE_NAMES), ...kubernetesWorkloads()];
+const place = makeDirectory({ after }, 'deploy');
+const secrets = join(place, 'secrets');
+const createSecrets = () => execFileSync('sh', [join(root, 'deploy/compose/new-secrets'), secrets]);
+createSecrets();
+
+/** The environment with the secrets in another directory. */
+function environmentOf({ environment, secrets: seen }: Deployed, directory = secrets) {
+  const moved = Object.entries(environment).map(([name, value]) => [
+    name,
+    value.replace(`${seen}/`, `${directory}/`),
+  ]);
+  return { ...Object.fromEntries(moved), FIRST_CREDENTIALS_DIR: place };
+}
+
+test('there are files for all services', () => {
+  const words = DEPLOYED.map((one) => one.words.join(' '));
+  const each = SERVICE_NAMES.map((name) => `serve ${name}`);
+  assert.deepEqual(words.sort(), ['migrate', ...each, ...each, ...each].sort());
+});
+
+for (const deployed of DEPLOYED) {
+  const { from, environment, files, secrets: seen } = deployed;
+  const [command, service = 'identity'] = deployed.words;
+
+  test(`${from}: every setting exists and is accepted, and its secrets are there`, async () => {
+    const { NODE_OPTIONS: options, ...settings } = environment;
+    assert.equal(options, command === 'serve' ? '--max-semi-space-size=8' : undefined);
+    const isKnown = (name: string) =>
+      Object.hasOwn(VARIABLES, name) || Object.hasOwn(VARIABLES, name.replace(/_FILE$/, ''));
+    assert.deepEqual(
+      Object.keys(settings).filter((name) => !isKnown(name)),
+      [],
+    );
+    const purpose = command === 'serve' ? 'serve' : 'administer';
+    const { services, metrics, warnings } = await configure(
+      [service],
+      purpose,
+      environmentOf(deployed),
+    );
+    // The connection of compose.yaml stays in a network of the machine. SECURITY.md says when TLS
+    // is needed.
+    const meant = warnings.filter((text) => !text.includes('to the database at postgres'));
+    assert.deepEqual(meant, []);
+    const [{ name, port } = { name: '', port: 0 }] = services;
+    assert.deepEqual([name, String(port)], [service, VARIABLES[`${service.toUpperCase()}_PORT`]]);
+    if (!from.startsWith('systemd')) assert.equal(metrics?.port ?? 9464, 9464);
+
+    const named = Object.values(environment).filter((value) => value.startsWith(`${seen}/`));
+    assert.deepEqual(named.map((path) => path.slice(seen.length + 1)).sort(), [...files].sort());
+  });
+}
+
+test('new-secrets creates the files that compose.yaml names, all different, and changes none', () => {
+  const names = valuesOf(compose, 'file').map((path) => path.replace('./compose/secrets/', ''));
+  assert.deepEqual(names.sort(), readdirSync(secrets).sort());
+  const read = () => names.map((name) => readFileSync(join(secrets, name), 'utf8'));
+  const first = read();
+  const values = first.filter((value) => value !== '');
+  assert.equal(new Set(values).size, names.filter((name) => !name.endsWith('-previous')).length);
+  createSecrets();
+  assert.deepEqual(read(), first);
+  assert.equal(statSync(secrets).mode & 0o777, 0o700);
+});
+
+test('the commands for systemd make credentials that their owner can read, and services take', async () => {
+  const [commands = ''] = /^install -d -m 700 [\s\S]*?; done\)$/m.exec(deploying) ?? [];
+  const directory = join(place, 'systemd');
+  execFileSync('sh', ['-e', '-c', commands.replaceAll('/etc/gatehouse/credentials', directory)]);
+  for (const name of readdirSync(directory))
+    assert.equal(statSync(join(directory, name)).mode & 0o777, 0o600, name);
+  for (const unit of systemdUnits(SERVICE_NAMES)) {
+    const given = environmentOf(unit, directory);
+    assert.deepEqual((await configure(unit.words.slice(1), 'serve', given)).warnings, []);
+  }
 });

@@ -3,24 +3,15 @@
  * client could send one that is missing, and the program would believe it.
  */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { callerHeaders } from '../../src/identity/verify.ts';
+import { readDeployFile } from '../support/deploy.ts';
 import { readDocument, rowsUnder } from '../support/documents.ts';
 import { root } from '../support/process.ts';
 
 const NAMES = Object.keys(callerHeaders({ session: null, key: null, user: null }));
-
-/** Files of a folder of `deploy/` that ask `verify`, with their texts. */
-function configurations(folder: string): ReadonlyArray<readonly [file: string, text: string]> {
-  const directory = join(root, 'deploy', folder);
-  const files = readdirSync(directory).map((name) => `${folder}/${name}`);
-  const texts = files.map(
-    (file) => [file, readFileSync(join(root, 'deploy', file), 'utf8')] as const,
-  );
-  return texts.filter(([, text]) => text.includes('/api/auth/verify'));
-}
 
 /** The blocks of `text` that begin with `opening`, with the blocks inside them. */
 function blocks(text: string, opening: RegExp): string[] {
@@ -38,15 +29,12 @@ function problemsOfNginx(text: string): string[] {
   const guarded = servers.filter((server) => server.includes('auth_request /'));
   assert.ok(guarded.length > 0);
   return guarded.flatMap((server) => {
-    const own = server.split(/^ *location /m)[0] ?? '';
-    const missing = NAMES.filter(
-      (name) => !new RegExp(`^ *proxy_set_header ${name} `, 'm').test(own),
-    );
-    const locations = blocks(server, /location/);
-    const overriding = locations.filter(
+    const [own = ''] = server.split(/^ *location /m);
+    const set = new Set(own.match(/(?<=^ *proxy_set_header )\S+/gm));
+    const overriding = blocks(server, /location/).filter(
       (location) => !location.includes('internal;') && location.includes('proxy_set_header'),
     );
-    return [...missing, ...overriding];
+    return [...NAMES.filter((name) => !set.has(name)), ...overriding];
   });
 }
 
@@ -58,9 +46,11 @@ function problemsOfCaddy(text: string): string[] {
     const isRemovedFirst = removed > 0 && removed < route.indexOf('forward_auth');
     const setsRemote = route.includes('request_header @named Remote-');
     const isRemoteRemoved = !setsRemote || route.includes('\t\trequest_header -Remote-*\n');
-    const copied = [...route.matchAll(/copy_headers (.+)/g)].flatMap(([, names = '']) =>
-      names.split(' '),
-    );
+    const copied =
+      route
+        .match(/(?<=copy_headers ).+/g)
+        ?.join(' ')
+        .split(' ') ?? [];
     // The services of Gatehouse read two headers. A program may read every one.
     const isProgram = /:5000$|\{args\.0\}$/m.test(route);
     const wanted = isProgram ? NAMES : ['X-Auth-Username', 'X-Auth-Groups'];
@@ -70,30 +60,32 @@ function problemsOfCaddy(text: string): string[] {
 }
 
 function problemsOfTraefik(text: string): string[] {
-  const removed = [...text.matchAll(/^ {10}(X-Auth-[A-Za-z-]+): ""$/gm)].map(([, name]) => name);
-  const lists = [...text.matchAll(/authResponseHeaders: (?:&reply )?\[(.+)\]/g)];
+  const removed = text.match(/(?<=^ {10})X-Auth-[A-Za-z-]+(?=: ""$)/gm) ?? [];
+  const lists = text.match(/(?<=authResponseHeaders: (?:&reply )?\[).+(?=\])/g) ?? [];
   assert.ok(lists.length > 0);
-  const copied = lists.map(([, names = '']) => names.split(', '));
-  const routers = [...text.matchAll(/service: app$/gm)].length;
-  const cleared = [...text.matchAll(/middlewares: \[(?:https-only, )?without-identity[,\]]/g)]
-    .length;
+  const routers = text.match(/service: app$/gm) ?? [];
+  const cleared = text.match(/middlewares: \[(?:https-only, )?without-identity[,\]]/g) ?? [];
   return [
-    ...[removed, ...copied].flatMap((given) => NAMES.filter((name) => !given.includes(name))),
-    ...(routers === cleared ? [] : ['a router that does not remove the headers']),
+    ...[removed, ...lists.map((names) => names.split(', '))].flatMap((given) =>
+      NAMES.filter((name) => !given.includes(name)),
+    ),
+    ...(routers.length === cleared.length ? [] : ['a router that does not remove the headers']),
   ];
 }
 
-/** By the folder of the configurations. */
+/** By the folder of `deploy/` that has configurations. */
 const PROXIES = {
   nginx: problemsOfNginx,
   caddy: problemsOfCaddy,
   compose: problemsOfCaddy,
   traefik: problemsOfTraefik,
-} as const;
+};
 
 for (const [folder, problemsOf] of Object.entries(PROXIES)) {
-  for (const [file, text] of configurations(folder)) {
-    test(`deploy/${file} removes and sets every header that names the caller`, () => {
+  for (const name of readdirSync(join(root, 'deploy', folder))) {
+    const text = readDeployFile(join(folder, name));
+    if (!text.includes('/api/auth/verify')) continue;
+    test(`deploy/${folder}/${name} removes and sets every header that names the caller`, () => {
       assert.deepEqual(problemsOf(text), []);
     });
   }

@@ -1,4 +1,7 @@
-/** What documents refer to: files, messages, commands, headings, other documents and pictures. */
+/**
+ * What documents refer to: files, messages, commands, headings, other documents and pictures; and
+ * docs/asvs.md, where every requirement has a verdict and evidence.
+ */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
@@ -24,12 +27,11 @@ test('every file that a document names exists', () => {
   const isName = /^(src|test|scripts|docs)\/[A-Za-z0-9_.*/-]+$|^[A-Z][A-Za-z]+\.md$/;
   for (const document of DOCUMENTS) {
     for (const name of codeOf(document).filter((word) => isName.test(word))) {
-      const pattern = new RegExp(
-        `^${name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*')}$`,
-      );
+      const path = name.replace(/\/$/, '').replaceAll('.', '\\.').replaceAll('*', '[^/]*');
+      const pattern = new RegExp(`^${path}$`);
       assert.ok(
         all.some((file) => pattern.test(file)),
-        `${document} names ${name}, which does not exist`,
+        `${document} names ${name}`,
       );
     }
   }
@@ -37,15 +39,14 @@ test('every file that a document names exists', () => {
 
 /** The anchors of a document's headings, as the usual viewers make them. */
 function anchorsOf(document: string): string[] {
-  const headings = read(document)
-    .replaceAll(/```[\s\S]*?```/g, '')
-    .matchAll(/^#+ (.*)$/gm);
-  const anchorOf = (text: string) =>
-    text
+  const text = read(document).replaceAll(/```[\s\S]*?```/g, '');
+  const headings = text.match(/(?<=^#+ ).*$/gm) ?? [];
+  return headings.map((heading) =>
+    heading
       .toLowerCase()
       .replaceAll(/[^\p{L}\p{N} _-]/gu, '')
-      .replaceAll(' ', '-');
-  return [...headings].map(([, text = '']) => anchorOf(text));
+      .replaceAll(' ', '-'),
+  );
 }
 
 /** Messages of other programs. */
@@ -91,11 +92,7 @@ test('a configuration that a page prints is that of deploy/', () => {
   const blocks = [...page.matchAll(/^```\w*\n([^]*?)^```$/gm)].map(([, block = '']) => block);
   const printed = blocks.filter((block) => /\{\n/.test(block));
   assert.equal(printed.length, 3);
-  for (const block of printed)
-    assert.ok(
-      texts.some((text) => text.includes(block)),
-      block,
-    );
+  for (const block of printed) assert.ok(texts.join('\n').includes(block), block);
 });
 
 test('SECURITY.md names a change of the code that breaks each guarantee', () => {
@@ -112,15 +109,9 @@ test('every link between documents leads to a file, and to a heading of it', () 
     for (const [, link = ''] of read(document).matchAll(/\]\((?!https?:)([^)]+)\)/g)) {
       const [path = '', anchor] = link.split('#');
       const target = path === '' ? document : normalize(join(dirname(document), path));
-      assert.ok(
-        existsSync(join(root, target)),
-        `${document} links to ${link}, which does not exist`,
-      );
-      if (anchor === undefined) continue;
-      assert.ok(
-        anchorsOf(target).includes(anchor),
-        `${document} links to ${link}, and there is no such heading`,
-      );
+      assert.ok(existsSync(join(root, target)), `${document} links to ${link}`);
+      const isThere = anchor === undefined || anchorsOf(target).includes(anchor);
+      assert.ok(isThere, `${document} links to ${link}, and there is no such heading`);
     }
   }
 });
@@ -144,11 +135,70 @@ test('every picture of a document exists and has a text alternative', () => {
 test('every make target that a document names is listed by make help', async () => {
   const { stdout } = await run('make', ['-s', 'help'], { cwd: root });
   const code = DOCUMENTS.flatMap(codeOf).join('\n');
-  const named = [...code.matchAll(/(?:^|[\s;&])make ([a-z0-9-]+)/g)].map(
-    ([, target = '']) => target,
-  );
+  const named = code.match(/(?<=(?:^|[\s;&])make )[a-z0-9-]+/g) ?? [];
   assert.ok(new Set(named).size >= 5, 'the documents name targets');
   for (const target of named) assert.match(stdout, new RegExp(`^ +make ${target} +\\S`, 'm'));
-  const suites = [...code.matchAll(/make e2e NAME=([a-z]+)/g)].map(([, name = '']) => name);
+  const suites = code.match(/(?<=make e2e NAME=)[a-z]+/g) ?? [];
   for (const name of suites) assert.ok(existsSync(join(root, 'test/e2e', name)), name);
+});
+
+/**
+ * The requirements of Level 1 and 2 that apply. One that disappears from the document would be
+ * missed otherwise.
+ */
+const EXPECTED: Readonly<Record<string, string>> = {
+  1: `
+    1.2.4 2.2.1 3.3.1 3.5.1 4.1.1 6.1.1 6.2.1 6.2.2 6.2.3 6.2.4 6.2.5 6.2.8 6.3.1 6.3.2 6.4.1
+    7.2.2 7.2.3 7.2.4 7.4.1 7.4.2 8.1.1 8.2.1 8.2.2 8.3.1 10.4.1 10.4.2 10.4.3 10.4.4 10.4.5 11.3.2
+    11.4.1 14.2.1 15.3.1`,
+  2: `
+    1.3.6 2.3.3 2.4.1 3.3.3 4.1.3 4.2.1 6.1.2 6.2.9 6.2.11 6.2.12 6.3.3 6.5.1 6.5.2 6.5.5 7.1.1
+    7.1.2 7.3.1 7.3.2 7.4.3 7.4.5 7.5.1 7.5.2 8.2.3 10.3.1 10.4.6 10.4.8 10.4.9 10.4.10 10.4.11
+    10.6.1 10.6.2 10.7.1 10.7.2 10.7.3 11.1.2 11.2.2 11.3.3 11.4.2 11.5.1 12.3.1
+    13.2.1 13.2.2 13.3.1 13.4.4 13.4.5 14.3.2 15.1.3 15.2.2 15.3.3 15.3.4 15.3.5 15.3.6 16.2.1
+    16.2.5 16.3.1 16.3.2 16.3.3 16.4.1 16.4.2 16.5.1 16.5.2 16.5.3`,
+};
+
+const rows = read('docs/asvs.md')
+  .split('\n')
+  .filter((line) => /^\| \d/.test(line))
+  .map((line) => {
+    const cells = line.slice(1, -1).split('|');
+    assert.equal(cells.length, 5, line);
+    const [id = '', level = '', requirement = '', verdict = '', evidence = ''] = cells.map((cell) =>
+      cell.trim(),
+    );
+    return { id, level, requirement, verdict, evidence };
+  });
+
+test('every requirement is listed once, with a sentence, and none is missing', () => {
+  const ids = rows.map(({ id }) => id);
+  assert.equal(new Set(ids).size, ids.length, 'a requirement is listed twice');
+  for (const { level, requirement, id } of rows)
+    assert.match(`${level} ${requirement}`, /^[123] [A-Z].*\.$/, id);
+  for (const [level, expected] of Object.entries(EXPECTED)) {
+    const listed = rows.filter((row) => row.level === level).map(({ id }) => id);
+    assert.deepEqual(listed.sort(), expected.trim().split(/\s+/).sort(), level);
+  }
+});
+
+test('every verdict is one of three, and has its evidence or its reason', () => {
+  for (const { id, verdict, evidence } of rows) {
+    assert.ok(['met', 'not met', 'not applicable'].includes(verdict), `${id}: "${verdict}"`);
+    const words = evidence.replaceAll(/`[^`]*`/g, '').split(/\s+/).length;
+    if (verdict !== 'met') {
+      assert.ok(words >= 4, `${id} has no reason`);
+      continue;
+    }
+    const files = evidence.match(/`((src|test|scripts|docs)\/[^`]+|[A-Z]+\.md)`/g) ?? [];
+    const tests = files.filter((name) => name.endsWith('.test.ts`'));
+    assert.ok(files.length > tests.length, `${id} names neither a source file nor a document`);
+    assert.ok(tests.length > 0, `${id} names no test`);
+  }
+});
+
+test('the requirements that are not met come first, together, and SECURITY.md leads there', () => {
+  const verdicts = rows.map(({ verdict }) => verdict === 'not met');
+  assert.ok(verdicts.lastIndexOf(true) < verdicts.indexOf(false));
+  assert.match(read('SECURITY.md'), /\]\(docs\/asvs\.md#not-met\)/);
 });

@@ -1,26 +1,44 @@
 /**
- * The structure of src/ and of the tests: what may import what, and what stands in one place only.
+ * The structure of src/ and of the tests: what may import what, what stands in one place only, and
+ * how the code is laid out. `make check` compares the parts with their ceilings. Each rule is also
+ * given what it must notice.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { LIMITS } from '../../scripts/packed-forms.ts';
 import {
+  findLongFunctions,
+  findPackedForms,
+  findWideLines,
+  LIMITS,
+} from '../../scripts/packed-forms.ts';
+import {
+  densityOf,
   dynamicImports,
   importsOf,
   linesOf,
+  MAX_DENSITY,
   overLimits,
   reachable,
   readTree,
-  serviceNames,
+  sizesOf,
   staticImports,
   type Tree,
 } from '../../scripts/reading.ts';
+import { findLateAwait, findNarrowing } from '../../scripts/test-rules.ts';
 
 const source = readTree();
+/** The tests, which run beside compiled files. */
+const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
+/** With browser scripts, tests and scripts. */
+const allCode: Tree = new Map(
+  ['src', 'test', 'scripts'].flatMap((folder) => [
+    ...readTree(folder, /\.(ts|mjs)$|\/pages\/[a-z-]+\.js$/),
+  ]),
+);
 
 /**
  * What a layer may import besides itself, types included: a type that is needed from above is in
- * the wrong place.
+ * the wrong place. Of the process and the services, it is what PARTS_OF_PLATFORM has.
  */
 const PARTS_OF_PLATFORM = ['http', 'crypto', 'db', 'runtime', 'node'];
 const SERVICES = ['identity', 'secrets', 'webhook'];
@@ -29,35 +47,31 @@ const LAYERS: Readonly<Record<string, readonly string[]>> = {
   http: ['runtime', 'node'],
   crypto: ['runtime', 'node'],
   db: ['runtime', 'node', 'postgres'],
-  process: PARTS_OF_PLATFORM,
-  identity: PARTS_OF_PLATFORM,
-  secrets: PARTS_OF_PLATFORM,
-  webhook: PARTS_OF_PLATFORM,
   commands: ['top', 'process', ...SERVICES, ...PARTS_OF_PLATFORM],
   top: ['commands', 'process', ...SERVICES, ...PARTS_OF_PLATFORM],
 };
 
 /**
- * `src/platform/http/wire/reply.ts` → http, `src/secrets/start.ts` → secrets, `src/cli.ts` → top.
+ * `src/platform/http/wire/reply.ts` → http, `src/secrets/start.ts` → secrets, `src/cli.ts` → top,
+ * `node:fs` → node, `postgres` → postgres.
  */
-const layerOf = (file: string) => /^src\/(?:platform\/)?([a-z]+)\//.exec(file)?.[1] ?? 'top';
-
-function upwardImports(tree: Tree): string[] {
-  const wrong: string[] = [];
-  for (const [file, text] of tree) {
-    for (const target of importsOf(file, text)) {
-      const layer = layerOfImport(target);
-      const own = layerOf(file);
-      if (layer !== own && !LAYERS[own]?.includes(layer)) wrong.push(`${file} imports ${target}`);
-    }
-  }
-  return wrong;
+function layerOf(target: string): string {
+  if (target.startsWith('node:')) return 'node';
+  if (!target.startsWith('src/')) return target;
+  return /^src\/(?:platform\/)?([a-z]+)\//.exec(target)?.[1] ?? 'top';
 }
 
-function layerOfImport(target: string): string {
-  if (target.startsWith('src/')) return layerOf(target);
-  return target.startsWith('node:') ? 'node' : target;
-}
+/** @returns what `find` finds in every file */
+const each =
+  (find: (file: string, text: string) => readonly string[]) =>
+  (tree: Tree): string[] =>
+    [...tree].flatMap(([file, text]) => find(file, text));
+
+const upwardImports = each((file, text) => {
+  const own = layerOf(file);
+  const allowed = [own, ...(LAYERS[own] ?? PARTS_OF_PLATFORM)];
+  return importsOf(file, text).filter((target) => !allowed.includes(layerOf(target)));
+});
 
 function cycles(tree: Tree): string[] {
   const found: string[] = [];
@@ -78,98 +92,84 @@ function cycles(tree: Tree): string[] {
 }
 
 /** The platform names no service. `identity` in json-body.ts is a content encoding. */
-function namesOfServices(tree: Tree): string[] {
-  const names = serviceNames(tree).join('|');
-  const naming = new RegExp(`'(${names})'|\\b(${names})\\.`);
-  const isShared = (file: string) =>
+const NAMES = SERVICES.join('|');
+const naming = new RegExp(`'(${NAMES})'|\\b(${NAMES})\\.`);
+const namesOfServices = each((file, text) => {
+  const isShared =
     file.startsWith('src/platform/') && file !== 'src/platform/http/route/json-body.ts';
-  return [...tree]
-    .filter(([file, text]) => isShared(file) && naming.test(code(text)))
-    .map(([file]) => file);
-}
+  return isShared && naming.test(code(text)) ? [file] : [];
+});
 
 /** Where a part of the program begins that may not be needed: all else is loaded at the start. */
 const SEAMS =
   /^src\/(main\.ts$|commands\/|platform\/process\/(control|notify)\.ts$|[a-z]+\/(start|settings|migrations|notices)\.ts$|identity\/(signin|factors|oidc)\/|webhook\/(targets\/|inbox)|secrets\/(request-routes|pages\/))/;
 
-function importsOnDemand(tree: Tree): string[] {
-  return [...tree].flatMap(([file, text]) =>
-    dynamicImports(file, text)
-      .filter((target) => !SEAMS.test(target))
-      .map((target) => `${file} imports ${target} on demand`),
-  );
-}
+const importsOnDemand = each((file, text) =>
+  dynamicImports(file, text).filter((target) => !SEAMS.test(target)),
+);
 
 /** @returns the files other than `allowed` whose code matches */
-const onlyIn =
-  (pattern: RegExp, ...allowed: readonly string[]) =>
-  (tree: Tree): string[] =>
-    [...tree]
-      .filter(([file, text]) => !allowed.includes(file) && pattern.test(code(text)))
-      .map(([file]) => file);
+const onlyIn = (pattern: RegExp, ...allowed: readonly string[]) =>
+  each((file, text) => (!allowed.includes(file) && pattern.test(code(text)) ? [file] : []));
 
 const code = (text: string) => text.replace(/\/\*[\s\S]*?\*\//g, '').replace(/(^|\s)\/\/.*$/gm, '');
 const sqlFiles = [...source.keys()].filter(
   (file) => file.includes('/store/') || file.startsWith('src/platform/db/'),
 );
-const strayFilesOfSql = (tree: Tree) =>
-  [...tree.keys()].filter(
-    (file) => file.endsWith('.sql') && !/^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/.test(file),
-  );
+const STEP_OF_SCHEMA = /^src\/[a-z]+\/migrations\/\d{3}-[a-z-]+\.sql$/;
+
+/** They stand before the first test here, since this file obeys the rule, too. */
+const LATE = ['await open();', 'for (const one of all) {\n  await one;\n}'];
 
 /**
  * @param check returns each violation
- * @param file gets the text that violates the rule, which `check` must notice
+ * @param planted by file, texts that violate the rule, which `check` must notice
  */
 function holds(
   rule: string,
   check: (tree: Tree) => readonly string[],
-  file: string,
-  planted: string,
+  planted: Readonly<Record<string, string | readonly string[]>>,
   tree: Tree = source,
 ): void {
   test(rule, () => {
+    assert.ok(tree.size > 0);
     assert.deepEqual(check(tree), []);
-    const violated = check(new Map(tree).set(file, planted));
-    assert.notDeepEqual(violated, [], 'the rule does not notice its planted violation');
+    for (const [file, texts] of Object.entries(planted))
+      for (const text of [texts].flat())
+        assert.equal(check(new Map([[file, text]])).length, 1, text);
   });
 }
 
 const HTTP = 'src/platform/http/planted.ts';
 const DB = 'src/platform/db/planted.ts';
-const HOOKS = 'src/webhook/planted.ts';
 const SERVE = 'src/serve.ts';
-/** Also of types; of another service, of the process, and of packages. */
-const UPWARD: ReadonlyArray<readonly [file: string, planted: string]> = [
-  [HTTP, "import { seal } from '../crypto/seal.ts';"],
-  ['src/platform/runtime/planted.ts', "import type { Route } from '../http/route.ts';"],
-  [HOOKS, "import { may } from '../identity/policy.ts';"],
-  [HOOKS, "import { readShared } from '../platform/process/settings.ts';"],
-  [HOOKS, "import postgres from 'postgres';"],
-  [DB, "import left from 'left-pad';"],
-];
-test('imports point downward, only db imports postgres, and there is no other package', () => {
-  assert.deepEqual(upwardImports(source), []);
-  for (const [file, planted] of UPWARD)
-    assert.equal(upwardImports(new Map([[file, planted]])).length, 1, planted);
+holds(
+  'imports point downward, only db imports postgres, and there is no other package',
+  upwardImports,
+  {
+    [HTTP]: "import { seal } from '../crypto/seal.ts';",
+    'src/platform/runtime/planted.ts': "import type { Route } from '../http/route.ts';",
+    'src/webhook/planted.ts': [
+      "import { may } from '../identity/policy.ts';",
+      "import { readShared } from '../platform/process/settings.ts';",
+      "import postgres from 'postgres';",
+    ],
+    [DB]: "import left from 'left-pad';",
+  },
+);
+holds('imports have no cycles', cycles, { [HTTP]: "import './planted.ts';" });
+holds('the platform names no service', namesOfServices, { [HTTP]: "const name = 'webhook';" });
+holds('imports on demand only at the seams', importsOnDemand, {
+  [HTTP]: "const { route } = await import('./route.ts');",
 });
-holds('imports have no cycles', cycles, HTTP, "import './planted.ts';");
-holds('the platform names no service', namesOfServices, HTTP, "const name = 'webhook';");
-holds(
-  'imports on demand only at the seams',
-  importsOnDemand,
-  HTTP,
-  "const { route } = await import('./route.ts');",
-);
-holds('files are short', overLimits, HTTP, '\n'.repeat(LIMITS.fileLines + 1));
-holds(
-  'one createServer',
-  onlyIn(/createServer\(/, 'src/platform/http/wire/server.ts'),
-  SERVE,
-  'createServer()',
-);
-holds('one reader of the environment', onlyIn(/process\.env/, 'src/main.ts'), SERVE, 'process.env');
-holds('one exit', onlyIn(/process\.exit\(/, 'src/main.ts'), SERVE, 'process.exit(1)');
+holds('files are short', overLimits, { [HTTP]: '\n'.repeat(LIMITS.fileLines + 1) });
+holds('one createServer', onlyIn(/createServer\(/, 'src/platform/http/wire/server.ts'), {
+  [SERVE]: 'createServer()',
+});
+holds('one reader of the environment', onlyIn(/process\.env/, 'src/main.ts'), {
+  [SERVE]: 'process.env',
+});
+holds('one exit', onlyIn(/process\.exit\(/, 'src/main.ts'), { [SERVE]: 'process.exit(1)' });
 // Durations and expiry use performance.now() or PostgreSQL's clock, which nobody sets back. These
 // exchange times with others, write them into the log, or compare the clocks.
 holds(
@@ -184,50 +184,87 @@ holds(
     'src/webhook/targets/forward.ts',
     'src/commands/events.ts',
   ),
-  SERVE,
-  'Date.now() - since',
+  { [SERVE]: 'Date.now() - since' },
 );
-holds('SQL only in stores and db', onlyIn(/\bsql(<[^`]*>)?`/, ...sqlFiles), SERVE, 'sql`select 1`');
+holds('SQL only in stores and db', onlyIn(/\bsql(<[^`]*>)?`/, ...sqlFiles), {
+  [SERVE]: 'sql`select 1`',
+});
 holds(
   'files of SQL are the steps of a schema',
-  strayFilesOfSql,
-  'src/identity/store/planted.sql',
-  'select 1;',
+  each((file) => (file.endsWith('.sql') && !STEP_OF_SCHEMA.test(file) ? [file] : [])),
+  { 'src/identity/store/planted.sql': 'select 1;' },
 );
-holds(
-  'lists of values are one parameter',
-  onlyIn(/\bin \$\{sql\(/),
-  DB,
-  'sql`select 1 where id in ${sql(ids)}`',
-);
+holds('lists of values are one parameter', onlyIn(/\bin \$\{sql\(/), {
+  [DB]: 'sql`select 1 where id in ${sql(ids)}`',
+});
 holds(
   'raw SQL is constant',
   onlyIn(/\.unsafe\(/, 'src/platform/db/client.ts', 'src/platform/db/schema.ts'),
-  DB,
-  'sql.unsafe(x)',
+  { [DB]: 'sql.unsafe(x)' },
 );
 holds(
   'error statuses only in the table',
   onlyIn(/\b(status|statusCode): [45]\d\d\b/, 'src/platform/http/route/errors.ts'),
-  SERVE,
-  '({ status: 401 })',
+  { [SERVE]: '({ status: 401 })' },
 );
 holds(
   'no way around the type system',
   onlyIn(/: any\b|as any\b|<any>|@ts-|as unknown as|\w!(\.|;|\)|\[)/),
-  SERVE,
-  'const x = y as any;',
+  { [SERVE]: 'const x = y as any;' },
 );
-holds('nothing is written to the console', onlyIn(/console\./), SERVE, 'console.log(1)');
+holds('nothing is written to the console', onlyIn(/console\./), { [SERVE]: 'console.log(1)' });
+holds(
+  'no form packs decisions',
+  each(findPackedForms),
+  {
+    [SERVE]: [
+      'const [a, b] = [1, 2];',
+      'let a = 1;\nlet b = 2;\n[a, b] = [b, a];',
+      'const { a } = { a: 1 };',
+      'const a = b ? 1 : c ? 2 : 3;',
+      'const a = b ? f(c ? 1 : 2) : 3;',
+      'const a = (b ? c : d) ? 1 : 2;',
+      'const a = b ? `${c ? 1 : 2}` : 3;',
+      'if ((a = b)) f();',
+      'const f = () => (a = 1);',
+      'a = b = 1;',
+      'f();\na && g();',
+      'f();\na || g();',
+      'f();\na ? g() : h();',
+      'function f() {\n  return void g();\n}',
+      'const f = () => void g();',
+    ],
+  },
+  allCode,
+);
+const LONG = `function f() {\n${'  f();\n'.repeat(LIMITS.functionLines - 1)}}\n`;
+holds(
+  'no function is too long: SQL does not count, closures do',
+  each(findLongFunctions),
+  {
+    [SERVE]: [
+      LONG,
+      'const f = () => {\n' + '  const g = () => {\n    h();\n  };\n'.repeat(20) + '};\n',
+      `const a = {\n${LONG.replace('function f', 'method')}};\n`,
+    ],
+  },
+  allCode,
+);
+holds(
+  'no line has more than 100 columns, except for one string or address',
+  each(findWideLines),
+  { [SERVE]: `f(${'a, '.repeat(40)}b);` },
+  allCode,
+);
 
-/** The tests, which run beside compiled files. */
-const tests = readTree('test', /\.(?!js$|map$)[a-z]+$/);
+const TEST = 'test/unit/planted.test.ts';
 const TEST_LINES = 400;
-const overLong = (tree: Tree) =>
-  [...tree].flatMap(([file, text]) => (linesOf(text) > TEST_LINES ? file : []));
-const tooLong = '\n'.repeat(TEST_LINES + 1);
-holds('no file of the tests is too long', overLong, 'test/e2e/planted.ts', tooLong, tests);
-
+holds(
+  'no file of the tests is too long',
+  each((file, text) => (linesOf(text) > TEST_LINES ? [file] : [])),
+  { [TEST]: '\n'.repeat(TEST_LINES + 1) },
+  tests,
+);
 /** What waits for a time or measures one. A socket's own `setTimeout` is a limit. */
 const TIMES =
   /(?<![.\w'])setTimeout\(|\bsetTimeout\b.*\sfrom\s'node:timers|\bpg_sleep\(|\bperformance\.now\(\)/;
@@ -242,10 +279,58 @@ const timed = onlyIn(
 holds(
   'no test waits for a time or measures one',
   (tree) => timed(tree).filter((file) => !file.startsWith('test/e2e/')),
-  'test/unit/planted.test.ts',
-  'setTimeout(resolve, 100);',
+  { [TEST]: 'setTimeout(resolve, 100);' },
   tests,
 );
+holds(
+  'no test is the only one',
+  each(findNarrowing),
+  { [TEST]: [`test.${'only'}('x')`, `{ ${'only'}: true }`, `context.run${'Only'}(true)`] },
+  tests,
+);
+holds(
+  'no file waits between its tests',
+  each(findLateAwait),
+  { [TEST]: LATE.map((text) => `test('x', f);\n${text}`) },
+  tests,
+);
+
+/** What keyboards and checkers of spelling do with the fields of the pages. */
+const FIELD = /<(?:input|textarea)\b[^>]*>/g;
+// The state of a field is filled in: test/api/identity/signin/forms.test.ts.
+const FREE = /\breadonly\b|\.state\}\}|type="url"/;
+const SECRET_FIELD = /type="password"|id="(secret|passphrase)"/;
+holds(
+  'a field that is not checked for spelling is not corrected either, and no secret is checked',
+  each((_file, text) =>
+    [...text.matchAll(FIELD)]
+      .map(([tag]) => tag)
+      .filter((tag) => !FREE.test(tag))
+      .filter((tag) => SECRET_FIELD.test(tag) || tag.includes('spellcheck="false"'))
+      .filter((tag) => !tag.includes('autocapitalize="none" autocorrect="off" spellcheck="false"')),
+  ),
+  {
+    'src/secrets/pages/planted.html': [
+      '<input type="password" autocomplete="off" />',
+      '<textarea autocorrect="on" spellcheck="false"></textarea>',
+    ],
+  },
+  readTree('src', /\/pages\/.*\.html$/),
+);
+
+test('no line has too many tokens, and one in a hundred more than 100 columns', () => {
+  assert.ok(densityOf(source) <= MAX_DENSITY);
+  const lines = [...source.values()].flatMap((text) => text.split('\n'));
+  const wide = lines.filter((line) => [...line].length > LIMITS.columns);
+  assert.ok(wide.length * 100 <= lines.length, `${wide.length} of ${lines.length} lines`);
+});
+
+test('every file belongs to one part', () => {
+  for (const file of source.keys()) {
+    const parts = [...sizesOf(new Map([[file, 'a;\n']])).values()].filter((tokens) => tokens > 0);
+    assert.equal(parts.length, 1, file);
+  }
+});
 
 test('the webhook service loads only the delivery target in use', () => {
   const isTarget = (file: string) => file.startsWith('src/webhook/targets/');

@@ -15,9 +15,7 @@ const unquoted = (text: string) => text.replace(/^"(.*)"$/, '$1');
 
 /** The values of a key of YAML, wherever it stands in this text. */
 export const valuesOf = (text: string, key: string): string[] =>
-  [...text.matchAll(new RegExp(`^[ -]*${key}: (.+)$`, 'gm'))].map(([, value = '']) =>
-    unquoted(value),
-  );
+  (text.match(new RegExp(`(?<=^[ -]*${key}: ).+$`, 'gm')) ?? []).map(unquoted);
 const listOf = (text: string, key: string) =>
   valuesOf(text, key).flatMap((list) => list.slice(1, -1).split(', '));
 
@@ -77,12 +75,9 @@ export const workloads: readonly string[] = [...ofKind('Deployment'), ...ofKind(
 
 /** By the name of a Secret: its keys, as the first lines of a manifest list them. */
 export const secretKeys: ReadonlyMap<string, readonly string[]> = new Map(
-  manifests
-    .flatMap((text) => [...text.matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm)])
-    .map(([, secret = '', keys = '']) => [
-      secret,
-      keys.split(/, /).filter((key) => /^\S+$/.test(key)),
-    ]),
+  [...manifests.join('\n').matchAll(/^# Needs the Secret (\S+) with: ([a-z, -]+)[.,]/gm)].map(
+    ([, secret = '', keys = '']) => [secret, keys.split(/, /).filter((key) => /^\S+$/.test(key))],
+  ),
 );
 
 export function kubernetesWorkloads(): Deployed[] {
@@ -104,9 +99,7 @@ export function kubernetesWorkloads(): Deployed[] {
 
 /** The values of a key in a unit file. An empty one begins the list anew, as in systemd. */
 export function unitValues(unit: string, key: string): string[] {
-  const values = [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(
-    ([, value = '']) => value,
-  );
+  const values: readonly string[] = unit.match(new RegExp(`(?<=^${key}=).*$`, 'gm')) ?? [];
   return values.slice(values.lastIndexOf('') + 1);
 }
 

@@ -1,31 +1,27 @@
 /** Work that Unicode normalization is given, counted instead of timed. */
-
-const { normalize } = String.prototype;
+import { mock } from 'node:test';
 
 /**
  * For texts with a run of combining marks, the time grows with the square of the run.
  * @returns the longest run of combining marks in any text that is normalized meanwhile
  */
 export async function longestRunNormalized(work: () => unknown): Promise<number> {
+  const { normalize } = String.prototype;
   let longest = 0;
-  Object.defineProperty(String.prototype, 'normalize', {
-    configurable: true,
-    writable: true,
-    value(this: string, form?: string) {
+  const watch = mock.method(
+    String.prototype,
+    'normalize',
+    function watched(this: string, form?: string) {
       // `match`, not a pattern with a limit: its own work is linear.
       for (const [run] of String(this).matchAll(/[\p{M}\uff9e\uff9f]+/gu))
         longest = Math.max(longest, run.length);
       return normalize.call(this, form);
     },
-  });
+  );
   try {
     await work();
   } finally {
-    Object.defineProperty(String.prototype, 'normalize', {
-      configurable: true,
-      writable: true,
-      value: normalize,
-    });
+    watch.mock.restore();
   }
   return longest;
 }

@@ -3,7 +3,7 @@
  * holds nothing else.
  */
 import assert from 'node:assert/strict';
-import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn, type SpawnOptions } from 'node:child_process';
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { createLines } from './lines.ts';
@@ -25,22 +25,12 @@ interface End {
 
 export type Running = ReturnType<typeof startProcess>;
 
-interface ProcessOptions {
+export interface StartOptions extends Pick<SpawnOptions, 'uid' | 'gid' | 'cwd' | 'detached'> {
   readonly input?: string | Buffer;
-  readonly uid?: number;
-  readonly gid?: number;
-  readonly cwd?: string;
-  /** In a process group of its own. */
-  readonly detached?: boolean;
   /** Closes standard output at once, as `… | head -0` does. */
   readonly deaf?: boolean;
-}
-
-export interface StartOptions extends ProcessOptions {
   /** How many files, sockets and pipes it may have open. */
   readonly files?: number;
-  /** The directory of a memory cgroup (version 1) that the process joins before it starts. */
-  readonly cgroup?: string;
   /** The command of another Node. */
   readonly node?: readonly string[];
 }
@@ -51,15 +41,11 @@ export function startProgram(
   directory: string,
   words: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { files, cgroup, node = [process.execPath], ...options }: StartOptions = {},
+  { files, node = [process.execPath], ...options }: StartOptions = {},
 ): Running {
   const command = [...node, join(directory, 'dist/cli.js'), ...words];
-  const limits = [
-    ...(files === undefined ? [] : [`ulimit -n ${files}`]),
-    ...(cgroup === undefined ? [] : [`echo $$ > ${cgroup}/cgroup.procs`]),
-  ];
-  const limited = ['/bin/sh', '-c', [...limits, 'exec "$@"'].join(' && '), 'sh', ...command];
-  const all = limits.length === 0 ? command : limited;
+  const limited = ['/bin/sh', '-c', `ulimit -n ${files} && exec "$@"`, 'sh', ...command];
+  const all = files === undefined ? command : limited;
   return startProcess(owner, all, environment, { cwd: directory, ...options });
 }
 
@@ -68,7 +54,7 @@ export function startProcess(
   owner: Owner,
   [program = '', ...words]: readonly string[],
   environment: Readonly<Record<string, string>>,
-  { deaf, input = '', ...options }: ProcessOptions = {},
+  { deaf, input = '', ...options }: Omit<StartOptions, 'files' | 'node'> = {},
 ) {
   const child = spawn(program, words, { env: { ...environment }, ...options });
   const output = readOutput(child);

@@ -1,17 +1,15 @@
 /** Terminal sessions as text, with all that each command prints. CONTRIBUTING.md has the form. */
 
-/** A command, what it must print, and how it must end. */
-export interface Step extends Result {
-  /** Of the command in its file, from 1. */
-  readonly line: number;
-  readonly command: string;
-  readonly input: string;
-}
-
 export interface Result {
   readonly code: number | null;
   readonly stdout: string;
   readonly stderr: string;
+}
+
+/** A command, what it must print, and how it must end. */
+export interface Step extends Result {
+  readonly command: string;
+  readonly input: string;
 }
 
 export interface Transcript {
@@ -45,58 +43,42 @@ const STREAMS: ReadonlyMap<string | undefined, 'input' | 'stderr'> = new Map([
   ['<', 'input'],
   ['2>', 'stderr'],
 ]);
-const DIRECTIVES = ['database', 'serve', 'environment'];
-const NO_NEWLINE = '\\ no newline at the end';
 /**
  * `{id}`, `{ada=id}`, `{ada}` or `{n*256}`. JSON never has this form; `\{id}` is the text itself.
  */
-const PLACEHOLDER = /((?<!\\)\{[a-z][a-z_]*(?:=[a-z_]+|\*\d+)?\})/;
-
-interface Block {
-  readonly line: number;
-  readonly command: string;
-  readonly body: string[];
-}
+const PLACEHOLDER = /\\\{|\{([a-z][a-z_]*)(?:=([a-z_]+)|\*(\d+))?\}/g;
+/** And what else is not itself in a pattern. */
+const SPECIAL = new RegExp(`${PLACEHOLDER.source}|[\\\\^$.*+?()[\\]{}|/]| {2,}`, 'g');
+const NO_NEWLINE = '\\ no newline at the end';
 
 /** @throws if a line means nothing, or a heading has no command */
 export function parseTranscript(text: string): Transcript {
-  const header: string[][] = [];
-  const sections: Array<{ title: string; blocks: Block[] }> = [];
-  let open: Block | undefined;
-  for (const [index, line] of text.split('\n').entries()) {
-    const section = sections.at(-1);
-    const previous = section?.blocks.at(-1);
-    if (line.startsWith('#')) {
-      open = undefined;
-      if (line.startsWith('## ')) sections.push({ title: line.slice(3), blocks: [] });
-    } else if (line.startsWith('$ ') && section) {
-      open = { line: index + 1, command: line.slice(2), body: [] };
-      section.blocks.push(open);
-    } else if (line.startsWith('$= ') && previous) {
-      section?.blocks.push({ ...previous, line: index + 1, command: line.slice(3) });
-      open = undefined;
-    } else if (open) {
-      open.body.push(line);
-    } else if (!section && DIRECTIVES.includes(line.split(' ')[0] ?? '')) {
-      header.push(splitWords(line));
-    } else if (line !== '') {
-      throw new Error(`line ${index + 1}: "${line}" is no directive, heading or command`);
-    }
-  }
-  if (sections.length === 0 || sections.some(({ blocks }) => blocks.length === 0))
-    throw new Error('a heading has no command');
-  return {
-    header,
-    sections: sections.map(({ title, blocks }) => ({ title, steps: blocks.map(stepOf) })),
-  };
+  const [head = '', ...sections] = text.replaceAll(/^# .*\n/gm, '').split(/^## /m);
+  const header = head.split('\n').filter(Boolean).map(splitWords);
+  if (!header.every(([first = '']) => ['database', 'serve', 'environment'].includes(first)))
+    throw new Error(`no directive: ${head}`);
+  return { header, sections: sections.map(sectionOf) };
 }
 
-function stepOf({ line, command, body }: Block): Step {
+function sectionOf(section: string) {
+  const [title = '', ...blocks] = section.split(/\n+(?=\$=? )/);
+  const steps: Step[] = [];
+  for (const block of blocks) {
+    const [, same, command = '', body = ''] = /^\$(=?) (.*)([^]*)$/.exec(block) ?? [];
+    const previous = same === '' ? stepOf(body.replace(/^\n|\n+$/g, '')) : steps.at(-1);
+    if (!previous || (same !== '' && body.trim() !== ''))
+      throw new Error(`no text follows "$=", and a command comes before it: ${block}`);
+    steps.push({ ...previous, command });
+  }
+  if (steps.length === 0 || title.includes('\n')) throw new Error(`${title} has no command`);
+  return { title, steps };
+}
+
+function stepOf(body: string): Omit<Step, 'command'> {
   const written = { input: '', stdout: '', stderr: '' };
   let last: keyof typeof written = 'stdout';
   let code = 0;
-  const content = body.join('\n').replace(/\n+$/, '');
-  for (const text of content === '' ? [] : content.split('\n')) {
+  for (const text of body === '' ? [] : body.split('\n')) {
     const [, exit] = /^exit ([1-9]\d*)$/.exec(text) ?? [];
     const [, mark, marked = ''] = /^(<\$?|2>)(?: (.*))?$/.exec(text) ?? [];
     if (exit !== undefined) {
@@ -110,30 +92,19 @@ function stepOf({ line, command, body }: Block): Step {
       written[last] += `${mark === undefined ? text : marked}\n`;
     }
   }
-  return { line, command, code, ...written };
-}
-
-interface Placeholder {
-  readonly name: string;
-  readonly kind: string | undefined;
-  readonly times: string | undefined;
-}
-
-function placeholderOf(text: string): Placeholder {
-  const [, name = '', kind, times] = /^\{([a-z_]+)(?:=([a-z_]+)|\*(\d+))?\}$/.exec(text) ?? [];
-  return { name, kind, times };
+  return { code, ...written };
 }
 
 /** @returns the text with the values of its placeholders. @throws if one has no value */
-export function fill(text: string, values: Values): string {
-  const parts = text.split(PLACEHOLDER).map((part, index) => {
-    if (index % 2 === 0) return part.replaceAll('\\{', '{');
-    const { name, times } = placeholderOf(part);
-    const value = times === undefined ? values.get(name) : name.repeat(Number(times));
-    if (value === undefined) throw new Error(`${part} has no value`);
-    return value;
-  });
-  return parts.join('');
+export const fill = (text: string, values: Values): string =>
+  text.replaceAll(PLACEHOLDER, (whole, name?: string, _kind?: string, times?: string) =>
+    name === undefined ? '{' : valueOf(whole, name, times, values),
+  );
+
+function valueOf(whole: string, name: string, times: string | undefined, values: Values): string {
+  const value = times === undefined ? values.get(name) : name.repeat(Number(times));
+  if (value === undefined) throw new Error(`${whole} has no value`);
+  return value;
 }
 
 const unescape = (text: string) => String(JSON.parse(`"${text}"`));
@@ -172,18 +143,19 @@ export function expectedOf(written: string, printed: string, values: Values): st
 
 /** Two or more spaces stand for any number above one: the width of a column depends on values. */
 function patternOf(line: string, values: Values): RegExp {
-  const parts = line.split(PLACEHOLDER).map((part, index) => {
-    if (index % 2 === 0) return literal(part);
-    const { name, kind } = placeholderOf(part);
-    if (kind !== undefined) return `(?<${name}>${KINDS.get(kind) ?? ''})`;
-    const any = values.has(name) ? undefined : KINDS.get(name);
-    return any ?? literal(fill(part, values));
-  });
-  return new RegExp(`^${parts.join('')}$`, 'u');
+  const pattern = line.replaceAll(
+    SPECIAL,
+    (whole, name?: string, kind?: string, times?: string) => {
+      if (kind !== undefined) return `(?<${name}>${KINDS.get(kind) ?? ''})`;
+      if (name !== undefined) {
+        const any = values.has(name) ? undefined : KINDS.get(name);
+        return any ?? escape(valueOf(whole, name, times, values));
+      }
+      if (whole.startsWith(' ')) return ' {2,}';
+      return whole === '\\{' ? whole : escape(whole);
+    },
+  );
+  return new RegExp(`^${pattern}$`, 'u');
 }
 
-const literal = (text: string) =>
-  text
-    .replaceAll('\\{', '{')
-    .replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
-    .replace(/ {2,}/g, ' {2,}');
+const escape = (text: string) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');

@@ -3,10 +3,13 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
+import { createTerminal, runCommand as runOneOf } from '../../../src/commands/command.ts';
 import { assertRefused, COMMANDS, runCommand } from '../../support/commands.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
-import { variables } from '../../support/gatehouse.ts';
+import { AUTH_TOKEN, launch, variables } from '../../support/gatehouse.ts';
+import { listenOn } from '../../support/ports.ts';
 import { buildProgram, type Finished, runProgram } from '../../support/process.ts';
+import { createRelay } from '../../support/relay.ts';
 
 const program = buildProgram();
 const file = await createEmptyDatabase();
@@ -30,33 +33,28 @@ function assertFailure({ code, stdout, stderr }: Finished, expected: number, lin
 
 const names = COMMANDS.map(({ name }) => name);
 
-test('help and no word at all list every command, and need no configuration', async (t) => {
-  const { code, stdout: listed, stderr } = await run(t, '', {});
+// That --help lists all, and commands.md has the help of each: test/repository/documents.test.ts.
+test('help and no word at all need no configuration, and a group lists its own', async (t) => {
+  const { code, stdout, stderr } = await run(t, '', {});
   assert.deepEqual([code, stderr], [0, '']);
-  for (const name of ['serve', ...names]) assert.match(listed, new RegExp(`^  ${name} +\\S`, 'm'));
-  const { stdout } = await runHere('--help');
+  assert.match(stdout, /^ {2}serve +\S/m);
+  const help = await runHere('--help');
   for (const words of ['', '-h', '--help serve', 'help'])
-    assert.equal((await runHere(words)).stdout, stdout, words);
+    assert.deepEqual(await runHere(words), help, words);
   for (const group of ['user', 'key', 'audit', 'token', 'event', 'restored']) {
-    const listed = (await runHere(`${group} --help`)).stdout.matchAll(/^ {2}([a-z]+( [a-z]+)+)/gm);
+    const listed = (await runHere(`${group} --help`)).stdout.match(/(?<=^ {2})[a-z]+( [a-z]+)+/gm);
     const own = names.filter((name) => name.startsWith(`${group} `));
-    assert.deepEqual(
-      [...listed].map(([, name]) => name),
-      own,
-    );
+    assert.deepEqual(listed, own);
   }
 });
 
-test('each command has a --help, which is that of help COMMAND, and does nothing else', async (t) => {
+test('COMMAND --help is help COMMAND, and does nothing else', async (t) => {
   const served = await run(t, 'serve --help', {});
-  const helps = names.map(async (name) => [name, await runHere(`${name} --help`)] as const);
-  for (const [name, { code, stdout, stderr }] of [
-    ['serve', served],
-    ...(await Promise.all(helps)),
-  ] as const) {
-    assert.deepEqual([code, stderr], [0, ''], name);
-    assert.match(stdout, new RegExp(`^Usage: gatehouse ${name} [^]*^ {2}--help +\\S`, 'm'));
-    if (name !== 'serve') assert.equal((await runHere(`help ${name}`)).stdout, stdout);
+  assert.match(served.stdout, /^Usage: gatehouse serve [^]*^ {2}--help +\S/m);
+  for (const name of names) {
+    const help = await runHere(`${name} --help`);
+    assert.deepEqual([help.code, help.stderr], [0, ''], name);
+    assert.deepEqual(await runHere(`help ${name}`), help);
   }
 });
 
@@ -98,7 +96,6 @@ test('wrong usage of serve is one line on standard error and exit 2', async (t) 
     assert.match(finished.stderr, /See: gatehouse( [a-z]+)* --help\n$/);
   };
   const cases = [
-    ['serve letterbox', /serve: "letterbox" is not one of identity, secrets, webhook/],
     ['serve identity secrets webhook identity', /serve: takes \[SERVICE…\]/],
     ['serve --port 3000', /serve: Unknown option '--port'/],
   ] as const;
@@ -108,31 +105,31 @@ test('wrong usage of serve is one line on standard error and exit 2', async (t) 
 test('wrong configuration is reported at once, with a line for each problem, and exits 78', async (t) => {
   const wrong = { ...environment, LOG_LEVEL: 'loud', MIGRATE: 'no', IDENTITY_PORT: 'x' };
   assertFailure(await run(t, 'serve', wrong), 78, 3);
-  const words = split('user list');
-  assertFailure(await runCommand(words, { DATABASE_URL: 'mysql://marked@localhost/d' }), 78);
+});
+
+test('bytes that are no text are refused', async () => {
+  const words = split('token create --source github --signing-secret-file -');
+  const refused = await runCommand(words, environment, Buffer.alloc(32, 0xff));
+  assertRefused(refused, 2, /--signing-secret-file is not UTF-8 text/);
 });
 
 test('a database that cannot be used is reported in one line and exits 1', async (t) => {
-  const nowhere = Object.assign(new URL(file.url), { pathname: '/nowhere' });
-  const wrong = Object.assign(new URL(file.url), { password: 'marked-password' });
-  const away = Object.assign(new URL(file.url), { port: '1' });
-  for (const [url, said] of [
-    [nowhere, /3D000: the database in the database URL does not exist/],
-    [wrong, /28P01: the user or the password in the database URL is wrong/],
-    [away, /database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens /],
-  ] as const) {
-    const given = { ...environment, DATABASE_URL: url.href };
-    const finished = await runCommand(split('user list'), given);
-    assertFailure(finished, 1);
-    assert.match(finished.stderr, said);
-    assert.ok(!finished.stderr.includes('marked'));
-  }
-  const ended = await run(t, 'user list', { ...environment, DATABASE_URL: away.href });
-  assertFailure(ended, 1);
-  assert.match(ended.stderr, /^gatehouse: the connection to the database at /);
+  const at = (change: Partial<URL>) => ({
+    ...environment,
+    DATABASE_URL: Object.assign(new URL(file.url), change).href,
+  });
+  const nowhere = at({ pathname: '/nowhere' });
+  const users = split('user list');
+  const none = /3D000: the database in the database URL does not exist/;
+  assertRefused(await runCommand(users, nowhere), 1, none);
+  const denied = await runCommand(users, at({ password: 'marked-password' }));
+  assertRefused(denied, 1, /28P01: the user or the password in the database URL is wrong/);
+  assert.ok(!denied.stderr.includes('marked'));
+  const away = await run(t, 'user list', at({ port: '1' }));
+  assertFailure(away, 1);
+  assert.match(away.stderr, /database at 127\.0\.0\.1:1 failed \(ECONNREFUSED: no server listens /);
   // Waiting for it would not help. The log of `serve` is on standard output.
-  const given = { ...environment, DATABASE_URL: nowhere.href };
-  const finished = await run(t, 'serve identity', given);
+  const finished = await run(t, 'serve identity', nowhere);
   assertFailure({ ...finished, stdout: '' }, 1);
   assert.match(finished.stderr, /: identity: the database returned an error \(SQLSTATE 3D000/);
 });
@@ -170,4 +167,47 @@ test('make reports it, too', () => {
   const makefile = readFileSync(join(program, 'Makefile'), 'utf8');
   assert.match(makefile, /^node_modules\/\.installed: .* \| supported-node$/m);
   assert.match(makefile, /^supported-node:\n\t@node -e 'var v = .*Install Node 20\.11 or newer\./m);
+});
+
+// Whatever the service and its operator do, they have only these bytes.
+test('no command sends a text or a private key that is encrypted end to end', async (t) => {
+  const { secrets } = await launch(['secrets'], { SHARE_PAGES: 'on' }, t);
+  const sent: Buffer[] = [];
+  const relay = createRelay(Number(new URL(secrets).port), (bytes) => {
+    sent.push(bytes);
+    return bytes;
+  });
+  const port = await listenOn(t, relay);
+  const given = { GATEHOUSE_URL: `http://127.0.0.1:${port}`, AUTH_TOKEN };
+  const asked = await runCommand(['secret', 'request', 'a title'], given);
+  const [send = '', keep = ''] = asked.stdout.replaceAll(secrets, given.GATEHOUSE_URL).split('\n');
+  const text = 'a text of the answer';
+  await runCommand(['secret', 'answer'], {}, `${send}\n${text}`);
+  const opened = await runCommand(['secret', 'get'], {}, keep);
+  assert.equal(opened.stdout, `${text}\n`, opened.stderr);
+  const [, key = ''] = /\.([\w-]{48})$/.exec(keep) ?? [];
+  const scalar = Buffer.from(key, 'base64url').subarray(0, 32);
+  const bytes = Buffer.concat(sent);
+  const found = [Buffer.from('a title'), Buffer.from(text), scalar, Buffer.from(key.slice(0, 42))];
+  assert.deepEqual(
+    found.map((one) => bytes.includes(one)),
+    [true, false, false, false],
+  );
+});
+
+test('a command that reads nothing does not look at standard input, which others may read', async () => {
+  let looks = 0;
+  const { stdin, stdout, stderr } = process;
+  const streams = {
+    get stdin() {
+      looks += 1;
+      return stdin;
+    },
+    stdout,
+    stderr,
+  };
+  const terminal = createTerminal(streams, {}, () => true);
+  const command = { name: 'nothing', summary: 'Do nothing', run: async () => {} };
+  assert.equal(await runOneOf([command], ['nothing'], terminal), 0);
+  assert.equal(looks, 0);
 });

@@ -72,8 +72,6 @@ async function endAll(t: TestContext): Promise<void> {
   assert.ok(await revokeToken(openWebhook(t, original.url), 'webhook', operator.id));
   const opened = await secretsClient(live.url.secrets).decrypt(once.id, once.secret);
   assert.equal(opened.json.password, 'for one reader');
-  const ended = { session: 401, key: 401, operator: 401, sender: 200 };
-  assert.deepEqual(await statuses(live.url), ended);
   await live.stop();
 }
 
@@ -112,16 +110,10 @@ test('after a restore, what ended since the backup is valid until `restored` end
     assert.equal((await restored(`${words} --confirm`)).code, 0, words);
   assert.deepEqual(await statuses(url), { session: 401, key: 401, operator: 401, sender: 401 });
   assert.deepEqual(await stored(), ['deleted', 'deleted']);
-  const trail = await backup.sql`
-    select event, count, detail from identity.audit where event like '%.revoked'
-      and via = 'command' order by created_at, event`;
-  assert.deepEqual(
-    trail.map((row) => Object.values(row)),
-    [
-      ['session.revoked', 1, ''],
-      ['key.revoked', 2, 'after a restore'],
-    ],
-  );
+  const [trail] = await backup.sql`
+    select string_agg(event || ' ' || count || detail, ', ' order by created_at) as text
+    from identity.audit where event like '%.revoked' and via = 'command'`;
+  assert.equal(trail?.text, 'session.revoked 1, key.revoked 2after a restore');
 
   // It may have been used since the backup.
   await backup.sql`

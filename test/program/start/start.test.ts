@@ -17,45 +17,35 @@ import { after, type TestContext } from 'node:test';
 import { withConnection } from '../../../scripts/postgres.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { freePorts } from '../../support/ports.ts';
-import { startProcess } from '../../support/process.ts';
+import { root, startProcess } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
-const repository = join(import.meta.dirname, '../../..');
 const checkout = makeDirectory({ after }, 'checkout');
-cpSync(join(repository, 'scripts'), join(checkout, 'scripts'), { recursive: true });
-symlinkSync(join(repository, 'node_modules'), join(checkout, 'node_modules'));
+cpSync(join(root, 'scripts'), join(checkout, 'scripts'), { recursive: true });
+symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'));
 writeFileSync(join(checkout, 'package.json'), '{"type":"module"}');
 
-// It replies on the three ports, and prints the values and signals that it gets.
+// It replies on the three ports, and prints its environment and the signals that it gets.
 const standIn = `
 import { createServer } from 'node:http';
 import { readFileSync, existsSync, writeFileSync } from 'node:fs';
-const say = (word, value) => console.log(JSON.stringify({ [word]: value }));
-process.on('SIGINT', () => say('signal', 'SIGINT'));
-let patience = Number(process.env.PATIENCE ?? 0);
-process.on('SIGTERM', () => { say('signal', 'SIGTERM'); if (patience-- === 0) process.exit(); });
-say('database', process.env.DATABASE_URL);
-const hosts = ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'];
-for (const name of hosts) say(name, process.env[name] ?? 'unset');
-const first = process.env.FIRST_CREDENTIALS_DIR + '/admin-password';
-say('directory', process.env.FIRST_CREDENTIALS_DIR);
-if (process.env.ADMIN_PASSWORD) say('ADMIN_PASSWORD', process.env.ADMIN_PASSWORD);
-else if (!existsSync(first)) {
+const { env } = process;
+const say = (line) => console.log(JSON.stringify(line));
+process.on('SIGINT', () => say({ signal: 'SIGINT' }));
+let patience = Number(env.PATIENCE ?? 0);
+process.on('SIGTERM', () => { say({ signal: 'SIGTERM' }); if (patience-- === 0) process.exit(); });
+const first = env.FIRST_CREDENTIALS_DIR + '/admin-password';
+if (!env.ADMIN_PASSWORD && !existsSync(first)) {
   writeFileSync(first, 'a-generated-password');
-  const link = process.env.SIGNIN_ORIGIN + '/link#a-token';
-  writeFileSync(process.env.FIRST_CREDENTIALS_DIR + '/admin-link', link);
+  writeFileSync(env.FIRST_CREDENTIALS_DIR + '/admin-link', env.SIGNIN_ORIGIN + '/link#a-token');
 }
-const pages = ['SIGNIN_PAGES', 'SHARE_PAGES', 'INBOX_PAGE', 'SIGNIN_ORIGIN', 'SIGNIN_VERIFY_URL'];
-const more = ['RETURN_ORIGINS', 'INBOX_USERS', 'SITE_LINKS', 'WEBHOOK_FORWARD_ALLOW_PRIVATE'];
-for (const name of [...pages, ...more]) say(name, process.env[name]);
-for (const name of ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN']) {
-  const file = process.env[name + '_FILE'];
-  say(name, process.env[name] ?? readFileSync(file, 'utf8').trim());
-}
-if (process.env.FAIL) { console.error('a port is taken'); process.exit(3); }
+const secrets = ['SERVER_SECRET', 'IDENTITY_SECRET', 'AUTH_TOKEN', 'WEBHOOK_TOKEN'].map((name) =>
+  [name, env[name] ?? readFileSync(env[name + '_FILE'], 'utf8').trim()]);
+say({ environment: { ...env, ...Object.fromEntries(secrets) } });
+if (env.FAIL) { console.error('a port is taken'); process.exit(3); }
 for (const name of ['IDENTITY', 'SECRETS', 'WEBHOOK']) {
   const server = createServer((request, response) => response.end('{}'));
-  server.listen(process.env[name + '_PORT'], '127.0.0.1');
+  server.listen(env[name + '_PORT'], '127.0.0.1');
 }
 `;
 mkdirSync(join(checkout, 'dist'));
@@ -79,43 +69,39 @@ function start(t: TestContext, variables: Record<string, string> = {}, ...args: 
     ...running,
     ended: running.ended.then(({ code }) => code),
     output,
-    /** The values that the stand-in has printed under this name. */
-    said: (word: string) =>
-      [...output().matchAll(new RegExp(`^\\{"${word}":"(.*)"\\}$`, 'gm'))].map(
-        ([, value = '']) => value,
-      ),
+    /** Of each stand-in that was started. */
+    environments: () => running.log().flatMap(({ environment = [] }) => environment),
+    signals: () => running.log().flatMap(({ signal = [] }) => signal),
+    /** What is printed when all is ready, and later. */
+    summary: () => output().slice(output().search(ready)),
     /** As Ctrl-C does: to the whole process group. */
     press: (signal: NodeJS.Signals) => process.kill(-running.pid, signal),
   };
 }
 
+const environmentOf = (run: ReturnType<typeof start>): Record<string, string> =>
+  Object(run.environments()[0]);
 const query = (url = '', text: string): Promise<unknown[]> =>
   withConnection(url, async (sql) => [...(await sql.unsafe(text))]);
-
-/** As identity's. The administrator has replaced the first password. */
-const USERS = `
-  create schema identity
-  create view users as
-    select 'admin' as username, false as password_generated, now() as password_set_at`;
-
 const postgresRuns = () => existsSync(join(checkout, '.data/postgres/data/postmaster.pid'));
 const kept = (name: string) => readFileSync(join(checkout, '.data', name), 'utf8').trim();
 const ready = /Gatehouse is ready/;
 
-const said = (run: ReturnType<typeof start>, names: readonly string[]) =>
-  Object.fromEntries(names.map((name) => [name, run.said(name).join()]));
-const HOSTS = ['IDENTITY_HOST', 'SECRETS_HOST', 'WEBHOOK_HOST'];
-
 test('a first start generates and prints everything, and Ctrl-C ends it in order', async (t) => {
   const run = start(t);
   await run.prints(ready);
-  await run.prints(/"42"/);
-  const [database] = run.said('database');
-  await query(database, 'create table kept as select 42 as number');
-  await query(database, USERS);
+  const environment = environmentOf(run);
+  const { DATABASE_URL } = environment;
+  await query(DATABASE_URL, 'create table kept as select 42 as number');
+  // As identity's. The administrator has replaced the first password.
+  await query(
+    DATABASE_URL,
+    `create schema identity create view users as
+      select 'admin' as username, false as password_generated, now() as password_set_at`,
+  );
   for (const name of ['server-secret', 'identity-secret', 'auth-token', 'webhook-token']) {
     assert.equal(statSync(join(checkout, '.data', name)).mode & 0o777, 0o600);
-    assert.deepEqual(run.said(name.toUpperCase().replace('-', '_')), [kept(name)]);
+    assert.equal(environment[name.toUpperCase().replace('-', '_')], kept(name));
   }
   assert.match(kept('server-secret'), /^[\w-]{43}$/);
   const origin = `http://localhost:${IDENTITY_PORT}`;
@@ -131,16 +117,16 @@ test('a first start generates and prints everything, and Ctrl-C ends it in order
     INBOX_USERS: 'admin,group:inbox',
     WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
     SITE_LINKS: `Account=${origin}/account,Share=${share}/,Inbox=${inbox}/inbox,Sign out=${origin}/logout`,
-    directory: join(checkout, '.data'),
+    FIRST_CREDENTIALS_DIR: join(checkout, '.data'),
     IDENTITY_HOST: '127.0.0.1',
     SECRETS_HOST: '127.0.0.1',
     WEBHOOK_HOST: '127.0.0.1',
   };
-  assert.deepEqual(said(run, Object.keys(expected)), expected);
+  assert.deepEqual({ ...environment, ...expected }, environment);
   const forCommands = ['signin-pages', 'signin-origin', 'webhook-forward-allow-private'];
   assert.deepEqual(forCommands.map(kept), ['on', origin, 'on']);
 
-  const shown = run.output().slice(run.output().search(ready));
+  const shown = run.summary();
   for (const text of [
     `Open ${origin}/login and sign in as admin with the first password a-generated-password.`,
     'administrator admin, first password a-generated-password\n',
@@ -154,8 +140,7 @@ test('a first start generates and prints everything, and Ctrl-C ends it in order
 
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
-  const signals = run.said('signal');
-  assert.deepEqual(signals, ['SIGTERM'], 'it comes from make start, not from the terminal');
+  assert.deepEqual(run.signals(), ['SIGTERM'], 'from make start, not from the terminal');
   assert.equal(postgresRuns(), false);
 });
 
@@ -163,8 +148,9 @@ test('a second start reuses everything, rejects a third, and ends when PostgreSQ
   const before = kept('auth-token');
   const run = start(t);
   await run.prints(ready);
-  assert.deepEqual(run.said('AUTH_TOKEN'), [before]);
-  const rows = await query(run.said('database')[0], 'select number from kept');
+  const { AUTH_TOKEN, DATABASE_URL } = environmentOf(run);
+  assert.equal(AUTH_TOKEN, before);
+  const rows = await query(DATABASE_URL, 'select number from kept');
   assert.deepEqual(rows, [{ number: 42 }]);
   assert.match(run.output(), /administrator admin, with the password that was chosen; to set /);
   assert.ok(!run.output().includes('a-generated-password'), 'a replaced password is not printed');
@@ -176,7 +162,7 @@ test('a second start reuses everything, rejects a third, and ends when PostgreSQ
   assert.equal(await run.ended, 1);
   const end = /PostgreSQL has ended. The end of its log:\n.*ready to accept connections/s;
   assert.match(run.output(), end);
-  assert.deepEqual(run.said('signal'), ['SIGTERM']);
+  assert.deepEqual(run.signals(), ['SIGTERM']);
 });
 
 test('a kill leaves no process behind', async (t) => {
@@ -186,7 +172,7 @@ test('a kill leaves no process behind', async (t) => {
   // Its output is closed when the last process that could write to it has ended.
   await run.ended;
   await until(() => !postgresRuns());
-  assert.deepEqual(run.said('signal'), ['SIGTERM']);
+  assert.deepEqual(run.signals(), ['SIGTERM']);
 });
 
 test('services that fail to start decide the last message and the exit status', async (t) => {
@@ -207,40 +193,36 @@ test('given values and a second signal are forwarded, and no database is started
   // Its clock stands still until that file exists.
   const clock = `import { existsSync } from 'node:fs';
     performance.now = () => (existsSync(${JSON.stringify(later)}) ? 1_000 : 0);`;
+  // An empty variable counts as unset.
   const given = {
     AUTH_TOKEN: 'given-token',
     WEBHOOK_TOKEN: 'given-webhook',
     SIGNIN_ORIGIN: 'https://login.example.org',
     INBOX_PAGE: 'off',
     IDENTITY_HOST: '0.0.0.0',
-  };
-  const database = 'postgres://elsewhere/';
-  // An empty variable counts as unset.
-  const more = {
-    DATABASE_URL: database,
-    ADMIN_PASSWORD: '',
+    DATABASE_URL: 'postgres://elsewhere/',
     HOST: '::',
     PATIENCE: '1',
     NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(clock)}`,
   };
-  const run = start(t, { ...given, ...more });
+  const run = start(t, { ...given, ADMIN_PASSWORD: '' });
   await run.prints(ready);
-  assert.deepEqual(said(run, [...Object.keys(given), 'database']), { ...given, database });
-  assert.deepEqual(Object.values(said(run, HOSTS)), ['0.0.0.0', '127.0.0.1', 'unset']);
+  const environment = environmentOf(run);
+  assert.deepEqual({ ...environment, ...given }, environment);
+  assert.deepEqual([environment.SECRETS_HOST, environment.WEBHOOK_HOST], ['127.0.0.1', undefined]);
   assert.match(run.output(), /first password a-generated-password\n/);
   assert.equal(postgresRuns(), false);
-  const shown = run.output().slice(run.output().search(ready));
-  assert.ok(!shown.includes('given-'));
-  assert.match(shown, /bearer token from AUTH_TOKEN\n/);
+  assert.ok(!run.summary().includes('given-'));
+  assert.match(run.summary(), /bearer token from AUTH_TOKEN\n/);
 
   // A terminal and a program in between may both deliver one Ctrl-C.
   run.press('SIGINT');
   run.press('SIGTERM');
-  await until(() => run.said('signal').length === 1);
+  await until(() => run.signals().length === 1);
   writeFileSync(later, '');
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
-  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
+  assert.deepEqual(run.signals(), ['SIGTERM', 'SIGTERM']);
 });
 
 test('with --watch the services restart from source after every change', async (t) => {
@@ -248,10 +230,10 @@ test('with --watch the services restart from source after every change', async (
   await run.prints(ready);
   writeFileSync(join(checkout, 'src/cli.ts'), `console.log('changed');\n${standIn}`);
   await run.prints(/changed/);
-  await until(() => run.said('WEBHOOK_TOKEN').length === 2);
+  await until(() => run.environments().length === 2);
   run.press('SIGINT');
   assert.equal(await run.ended, 0);
-  assert.deepEqual(run.said('signal'), ['SIGTERM', 'SIGTERM']);
+  assert.deepEqual(run.signals(), ['SIGTERM', 'SIGTERM']);
 });
 
 test('Ctrl-C ends it while PostgreSQL is being set up', async (t) => {

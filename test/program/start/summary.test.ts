@@ -82,9 +82,7 @@ test('without a generated or given first password, the summary says how to set o
   const text = summaryOf({ ...made, password: null });
   const said = 'with the password that was chosen; to set another: node dist/cli.js user password';
   assert.ok(text.includes(said), text);
-  const [[command = ''] = []] = paste(text, { ADMIN_PASSWORD: 'mine' }).map((words) =>
-    words.slice(-1),
-  );
+  const command = paste(text, { ADMIN_PASSWORD: 'mine' })[0]?.at(-1) ?? '';
   assert.deepEqual(JSON.parse(command), { username: awkward, password: 'mine' });
 });
 
@@ -95,12 +93,8 @@ test('the summary names the pages that are on, and no other', () => {
   };
   assert.doesNotMatch(text({ SHARE_PAGES: 'off' }), /pages|inbox|Open/);
   const all = text({ SIGNIN_PAGES: 'on', SHARE_PAGES: 'on', INBOX_PAGE: 'on', SECRETS_PORT: '81' });
-  for (const line of [
-    '  Open http://localhost:3000/login and sign in as admin with the first password the ADMIN_PASSWORD.',
-    '            sign-in pages at http://localhost:3000/login',
-    '            share pages at http://localhost:81/',
-  ])
-    assert.ok(all.includes(`${line}\n`), all);
+  assert.match(all, /^ +sign-in pages at http:\/\/localhost:3000\/login$/m);
+  assert.match(all, /^ +share pages at http:\/\/localhost:81\/$/m);
   assert.match(all, /^ +inbox at http:\/\/localhost:8000\/inbox; for its token: .* token create /m);
 });
 
@@ -115,11 +109,9 @@ test('the printed addresses are those of the services, and an invalid port count
       '[::1]:8080',
       '10.0.0.1:8000',
     ],
-  ] as const) {
-    const origins = Object.values(readAddresses(env)).map(origin);
+  ] as const)
     assert.deepEqual(
-      origins,
+      Object.values(readAddresses(env)).map(origin),
       expected.map((host) => `http://${host}`),
     );
-  }
 });

@@ -1,12 +1,18 @@
-/** `check` with roles, clocks and processes. `transcripts/check.txt` has the rest. */
+/**
+ * What commands find around them: clocks, processes, and a directory where `make start` runs.
+ * `transcripts/check.txt` has the rest of `check`, and `documented-sql.test.ts` has rights.
+ */
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { withConnection } from '../../../scripts/postgres.ts';
+import { chownSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, test, type TestContext } from 'node:test';
 import { servedBy } from '../../../src/commands/check.ts';
 import { configure } from '../../../src/serve.ts';
 import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
 import { startGatehouse, variables } from '../../support/gatehouse.ts';
+import { WEBHOOK_SECRET } from '../../support/senders.ts';
 
 /** Without warnings. */
 const settings = (url: string) => ({ ...variables(url), PASSWORD_SCRYPT: '' });
@@ -18,31 +24,6 @@ async function check(service: string, given: Readonly<Record<string, string>>) {
   const lines = rows.map((row) => [row.check, `${row.state}: ${row.detail}`] as const);
   return { code, lines: new Map(lines) };
 }
-
-test('check names the rights that a role lacks', async (t) => {
-  const { url, sql } = await createDatabase(t);
-  const role = `app_${new URL(url).pathname.slice(6)}`;
-  await sql.unsafe(`
-    create role ${role} login password 'app';
-    grant usage on schema secrets to ${role};
-    grant select, insert, update, delete on all tables in schema secrets to ${role};
-    revoke delete on secrets.secrets from ${role}`);
-  const server = process.env.TEST_POSTGRES_URL ?? '';
-  // The database is dropped before.
-  t.after(() => withConnection(server, (other) => other.unsafe(`drop role ${role}`)));
-  const own = settings(Object.assign(new URL(url), { username: role, password: 'app' }).href);
-  const lacking = await check('secrets', own);
-  const said = `failed: the role ${role} lacks delete on secrets.secrets`;
-  assert.deepEqual([lacking.code, lacking.lines.get('secrets rights')], [1, said]);
-  await sql.unsafe(`grant delete on secrets.secrets to ${role}`);
-  assert.equal((await check('secrets', own)).code, 0);
-
-  const rights = (await check('identity', own)).lines.get('identity rights') ?? '';
-  assert.match(rights, / lacks .*insert on identity\.users.*usage on schema identity$/);
-  await sql`drop schema webhook cascade`;
-  const schema = (await check('webhook', own)).lines.get('webhook schema') ?? '';
-  assert.match(schema, /; the role may not create it: run "gatehouse migrate" as the owner$/);
-});
 
 test('check reports wrong settings as serve does, and exits 78', async () => {
   const given = { ...settings('postgres://x@127.0.0.1:1/y'), IDENTITY_PORT: 'x', SESION_TTL: '5' };
@@ -93,4 +74,49 @@ test('without a name, check takes the services that process 1 of a container ser
     [''],
   ] as const)
     assert.deepEqual(servedBy(commandLine), services, commandLine);
+});
+
+const home = process.cwd();
+afterEach(() => process.chdir(home));
+
+function enterDirectory(t: TestContext, files: Readonly<Record<string, string>>): void {
+  const directory = makeDirectory(t, 'local');
+  process.chdir(directory);
+  mkdirSync('.data');
+  for (const [name, text] of Object.entries(files)) writeFileSync(join('.data', name), `${text}\n`);
+}
+
+const NOTE = 'gatehouse: using the database of "make start" (.data/database-url)\n';
+const run = (words: string, given = {}) =>
+  runCommand(words.split(' '), given, 'signing-secret-0123456789abcdef');
+
+test('without a database URL, commands use the database and values of make start, and say so', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const origin = 'http://localhost:4242';
+  const pages = { 'signin-pages': 'on', 'signin-origin': origin };
+  enterDirectory(t, { 'database-url': url, 'webhook-secret': WEBHOOK_SECRET, ...pages });
+  const created = await run('token create --source github --signing-secret-file -');
+  assert.equal(created.code, 0, created.stderr);
+  assert.ok(created.stderr.startsWith(NOTE), created.stderr);
+  assert.equal((await sql`select from webhook.tokens`).length, 1);
+  const listed = await run('user list --json');
+  assert.deepEqual([listed.code, listed.stderr, listed.stdout], [0, NOTE, '[]\n']);
+  const invited = await run('user invite --username ada --email ada@example.org');
+  assert.ok(invited.stdout.startsWith(`${origin}/link#`), invited.stderr);
+
+  for (const variable of ['DATABASE_URL', 'DATABASE_URL_FILE', 'IDENTITY_DATABASE_URL']) {
+    const { stderr } = await run('user list', { [variable]: '/nowhere' });
+    assert.ok(!stderr.includes(NOTE), variable);
+  }
+});
+
+test('without make start, with the files of another user, or for serve, DATABASE_URL must be set', async (t) => {
+  const missing = /IDENTITY_DATABASE_URL or DATABASE_URL must be set/;
+  enterDirectory(t, {});
+  assert.match((await run('user list')).stderr, missing);
+  writeFileSync('.data/database-url', 'postgres://elsewhere/');
+  await assert.rejects(configure(['identity'], 'serve', {}), missing);
+  if (process.getuid?.() !== 0) return;
+  chownSync('.data/database-url', 65_534, 65_534);
+  assert.match((await run('user list')).stderr, missing);
 });
