@@ -4,19 +4,17 @@
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { after, afterEach, test } from 'node:test';
+import { afterEach, test } from 'node:test';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { rowTagOf } from '../../support/envelope.ts';
 import { type Answer, launch, SERVER_SECRET } from '../../support/gatehouse.ts';
-import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts';
 
 const TEXT = 'marked-password-text';
 const gatehouse = await launch(['secrets']);
-const { sql, databaseUrl, secrets: base } = gatehouse;
+const { sql, secrets: base } = gatehouse;
 const { keep, decrypt, list, receipt, remove } = secretsClient(base);
-const housekeeping = startHousekeeping({ after }, databaseUrl);
-const empty = () => housekeeping.run('empty expired secrets');
+const empty = () => gatehouse.runJobs(/empty expired secrets/);
 
 /** The columns that each statement changed, recorded by a trigger. */
 await sql`create table changes (columns text[])`;

@@ -2,12 +2,10 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { expireSecrets } from '../../../src/secrets/store/secrets.ts';
 import { openConnections, untilLocked } from '../../support/connections.ts';
-import { createDatabase } from '../../support/database.ts';
-import { startHousekeeping } from '../../support/housekeeping.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import { onOneServer } from '../../support/one-server.ts';
 
-const { url, sql } = await createDatabase();
-const { run, log, metrics } = startHousekeeping({ after }, url);
+const { sql, databaseUrl, metrics, log, runJobs } = await launch(['secrets']);
 beforeEach(() => sql`truncate secrets.secrets`);
 
 /** Rows of one kind, named by their key id: when they expire, and how they ended. */
@@ -31,7 +29,7 @@ test('housekeeping removes the content of expired secrets only, and reports each
   await insert('expires in a minute', 3, '1 minute');
   await insert('expired', 1_200, '-1 second');
   await insert('read up', 3, '-1 minute', 'read', '-2 minutes');
-  for (let turn = 0; turn < 2; turn += 1) await run('empty expired secrets');
+  for (let turn = 0; turn < 2; turn += 1) await runJobs(/empty expired secrets/);
   const rows = await sql`
     select key_id, ending, count(*)::int as rows, count(blob)::int + count(tag)::int as parts,
       bool_and(ended_at = expires_at) as at_expiry
@@ -51,12 +49,13 @@ test('housekeeping removes the content of expired secrets only, and reports each
     [1_200, 1_200],
   );
   assert.ok(logged.every(({ level, key_id }) => level === 'info' && key_id === 'expired'));
-  assert.match(metrics(), /^gatehouse_secret_events_total\{event="expired"\} 1200$/m);
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  assert.match(text, /^gatehouse_secret_events_total\{event="expired"\} 1200$/m);
 });
 
 test('two replicas report the expiry of a secret once', onOneServer, async () => {
   await insert('expired', 20, '-1 second');
-  const replicas = [1, 2].map((n) => openConnections({ after }, url, `replica-${n}`));
+  const replicas = [1, 2].map((n) => openConnections({ after }, databaseUrl, `replica-${n}`));
   let batches: Array<ReturnType<typeof expireSecrets>> = [];
   await sql.begin(async (held) => {
     await held`select from secrets.secrets for update`;
@@ -74,7 +73,7 @@ test('receipts are removed RECEIPT_RETENTION after the end of their secret', asy
   await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
   await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
   await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
-  await run('remove from secrets.secrets');
+  await runJobs(/remove from secrets.secrets/);
   const left = await sql`select key_id || ' ' || count(*) as kind from secrets.secrets
     group by key_id order by key_id`;
   assert.deepEqual(
@@ -96,7 +95,7 @@ test('housekeeping removes requests after the time for receipts, and no other on
   await request('expired long ago', '-31 days', null);
   await request('answer expired long ago', '-31 days', 'answered');
   await request('withdrawn long ago', '-31 days', 'withdrawn');
-  await run('remove from secrets.requests');
+  await runJobs(/remove from secrets.requests/);
   const left = await sql`select title from secrets.requests order by title`;
   assert.deepEqual(
     left.map(({ title }) => title),

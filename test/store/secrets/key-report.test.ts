@@ -5,7 +5,6 @@ import { setImmediate } from 'node:timers/promises';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase, type TestDatabase } from '../../support/database.ts';
 import { ask, type Gatehouse, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
-import { startHousekeeping } from '../../support/housekeeping.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { until } from '../../support/until.ts';
 
@@ -133,10 +132,11 @@ test('a new server secret: one of several replicas that start together warns', a
 test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {
   const { database, client, made } = await withThree(t);
   await secretsClient((await start(t, database, NEW, OLD)).url.secrets).keep('x');
-  const { run, metrics } = startHousekeeping(t, database.url, { SERVER_SECRET: OTHER });
+  const { url, runJobs } = await start(t, database, OLD);
   const assertStored = async (underOld: number) => {
-    await run('count secrets by server secret');
-    const lines = metrics().match(/^gatehouse_secrets_stored\{.*$/gm) ?? [];
+    await runJobs(/count secrets/);
+    const { text } = await ask('GET', `${url.metrics}/metrics`);
+    const lines = text.match(/^gatehouse_secrets_stored\{.*$/gm) ?? [];
     const line = (secret: string, secrets: number) =>
       `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
     assert.deepEqual(lines.sort(), [line(OLD, underOld), line(NEW, 1)].sort());
