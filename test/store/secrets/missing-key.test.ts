@@ -27,6 +27,7 @@ const request = async () => {
   const { id, receipt } = await make('/api/store/request', made);
   return { id, receipt, digest: made.digest };
 };
+const WRONG = 'A'.repeat(43);
 const KEY_ID = createServerKey(SERVER_SECRET).id;
 const counted = async () => (await sql`select from secrets.throttles`).length;
 
@@ -43,6 +44,7 @@ test('a missing server secret: 503 for every key of a link, and no wrong link is
     [`/r/${asked.id}`, { key: asked.receipt }],
     [`/s/${asked.id}/delete`, { key: asked.receipt }],
     [`/api/store/decrypt?id=${kept.id}`, { secret: kept.secret }],
+    [`/s/${kept.id}`, { secret: WRONG }],
   ] as const;
   for (const [path, body] of attempts) {
     const { status, json } = await post(path, body);
@@ -80,14 +82,17 @@ test('what has ended is not found without its server secret, without an error or
   assert.equal(await counted(), 0);
 });
 
-test('a wrong key of a secret whose server secret is there counts as before', async () => {
+test('a wrong key counts if its server secret is there, also of an altered secret', async () => {
   const { id } = await make('/api/store/encrypt', { password: 'x' }, base);
-  for (const [path, body] of [
-    [`/s/${id}/status`, { secret: 'A'.repeat(43) }],
-    [`/r/${id}`, { key: 'x' }],
+  const altered = await make('/api/store/encrypt', { password: 'x' }, base);
+  await sql`update secrets.secrets set tag = '\\x00' where id = ${altered.id}`;
+  for (const [path, body, code] of [
+    [`/s/${id}/status`, { secret: WRONG }, 'not_found'],
+    [`/r/${id}`, { key: 'x' }, 'not_found'],
+    [`/s/${altered.id}`, { secret: WRONG }, 'secret_damaged'],
   ] as const)
-    assert.equal((await post(path, body)).json.error.code, 'not_found');
+    assert.equal((await post(path, body)).json.error.code, code, path);
   const [{ attempts } = {}] =
     await sql`select sum(attempts)::int as attempts from secrets.throttles`;
-  assert.equal(attempts, 2);
+  assert.equal(attempts, 3);
 });

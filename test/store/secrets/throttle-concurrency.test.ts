@@ -65,15 +65,3 @@ test('of 200 concurrent wrong links from one network 60 are tried; right ones op
     { too_many_requests: 15, null: 5 },
   );
 });
-
-test('correct links do not count, and do not clear the count of wrong ones', async () => {
-  const { id, secret } = await keep(TEXT);
-  const address = newAddress();
-  const wrong = (turn: number) => openLink(turn, address, id, wrongKey());
-  for (let turn = 0; turn < 59; turn += 1) assert.equal((await wrong(turn)).status, 404);
-  assert.deepEqual(await codesOf(100, (turn) => openLink(turn, address, id, secret)), {
-    null: 100,
-  });
-  assert.equal((await receipt(id)).json.reads, 100);
-  assert.deepEqual([(await wrong(0)).status, (await wrong(1)).status], [404, 429]);
-});
