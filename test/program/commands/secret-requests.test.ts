@@ -5,7 +5,7 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
-import { expireRequest } from '../../support/altered-requests.ts';
+import { expireRequest } from '../../support/secret-requests.ts';
 import { assertRefused, runCommand, startCommand } from '../../support/commands.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';

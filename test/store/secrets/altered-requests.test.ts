@@ -3,35 +3,11 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  checkRequest,
-  createRequest,
-  sealAnswer,
-} from '../../../src/secrets/pages/request-keys.js';
-import { expireRequest } from '../../support/altered-requests.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { expireRequest, requestsClient } from '../../support/secret-requests.ts';
 
 const { sql, secrets: base, log } = await launch(['secrets'], { SHARE_PAGES: 'on' });
-const post = (path: string, body: unknown) => ask('POST', `${base}${path}`, { body });
-
-async function request() {
-  const { request: made } = await createRequest('text', 'Password of the shop');
-  const { json } = await ask('POST', `${base}/api/store/request`, {
-    bearer: AUTH_TOKEN,
-    body: { ...made, expires_in: 3_600 },
-  });
-  return { ...made, id: String(json.id), receipt: String(json.receipt) };
-}
-type Made = Awaited<ReturnType<typeof request>>;
-
-async function answer(made: Made) {
-  const keys = (await checkRequest(made.id, made.digest, made)) ?? assert.fail();
-  const content = { about: { kind: 'text' }, bytes: new TextEncoder().encode('x') } as const;
-  return ask('POST', `${base}/answer/${made.id}`, {
-    body: await sealAnswer(content, keys),
-    headers: { 'x-link-key': made.digest },
-  });
-}
+const { post, request, answer } = requestsClient(base);
 
 const rows = async (id: string) => [
   await sql`select r::text from secrets.requests r where id = ${id}`,

@@ -4,10 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import { createRequest } from '../../../src/secrets/pages/request-keys.js';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
-import { expireRequest } from '../../support/altered-requests.ts';
 import { ask, AUTH_TOKEN, launch, SERVER_SECRET, startGatehouse } from '../../support/gatehouse.ts';
+import { expireRequest, requestsClient } from '../../support/secret-requests.ts';
 
 const { sql, databaseUrl, secrets: before } = await launch(['secrets'], { SHARE_PAGES: 'on' });
 const start = (previous = '') =>
@@ -22,11 +21,7 @@ const base = without.url.secrets;
 const post = (path: string, body: unknown, at = base) =>
   ask('POST', `${at}${path}`, { bearer: AUTH_TOKEN, body });
 const make = async (path: string, body: unknown, at = before) => (await post(path, body, at)).json;
-const request = async () => {
-  const { request: made } = await createRequest('text', 'x');
-  const { id, receipt } = await make('/api/store/request', made);
-  return { id, receipt, digest: made.digest };
-};
+const { request } = requestsClient(before);
 const WRONG = 'A'.repeat(43);
 const KEY_ID = createServerKey(SERVER_SECRET).id;
 const counted = async () => (await sql`select from secrets.throttles`).length;
