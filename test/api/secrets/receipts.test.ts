@@ -13,7 +13,7 @@ import { secretsClient, storedSecret, wrongKey } from '../../support/secrets.ts'
 const TEXT = 'marked-password-text';
 const gatehouse = await launch(['secrets']);
 const { sql, secrets: base } = gatehouse;
-const { keep, decrypt, list, receipt, remove } = secretsClient(base);
+const { encrypt, keep, decrypt, list, receipt, remove } = secretsClient(base);
 const empty = () => gatehouse.runJobs(/empty expired secrets/);
 
 /** The columns that each statement changed, recorded by a trigger. */
@@ -207,8 +207,9 @@ for (const [what, condition] of [
   });
 }
 
-test('a read without max_reads, and a deletion, are 503 if they cannot be recorded', async () => {
+test('a new secret, a read without max_reads and a deletion are 503 if they cannot be recorded', async () => {
   const { id, secret } = await keep(TEXT);
+  await assertUnavailable(id, 'ending is not null', () => encrypt({ password: TEXT }));
   await assertUnavailable(id, 'last_read_at is null', () => decrypt(id, secret));
   await assertUnavailable(id, `ending is distinct from 'deleted'`, () => remove(id));
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
