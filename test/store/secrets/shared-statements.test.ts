@@ -2,40 +2,15 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { launch } from '../../support/gatehouse.ts';
 import { openConnections } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient, storedSecret } from '../../support/secrets.ts';
-import { exchangeAtOnce, headOf } from '../../support/socket.ts';
 import { findLink, insertSecret, timeIn, useUpRead } from '../../../src/secrets/store/secrets.ts';
 
 const { secrets, sql, databaseUrl } = await launch(['secrets']);
 const { keep } = secretsClient(secrets);
-
-test('an id in upper and lower case is one secret: one of several readers succeeds', async () => {
-  for (const order of [0, 1]) {
-    const { id, secret } = await keep('a', { max_reads: 1 });
-    const body = JSON.stringify({ secret });
-    const writings = [id, id.toUpperCase()];
-    if (order === 1) writings.reverse();
-    const requests = writings.map(
-      (writing) =>
-        headOf([
-          `POST /api/store/decrypt?id=${writing} HTTP/1.1`,
-          'Host: gatehouse',
-          `Authorization: Bearer ${AUTH_TOKEN}`,
-          'Content-Type: application/json',
-          `Content-Length: ${body.length}`,
-        ]) + body,
-    );
-    const answers = await exchangeAtOnce(secrets, requests);
-    assert.deepEqual(
-      answers.map(({ status }) => status),
-      [200, 404],
-    );
-  }
-});
 
 test('secrets of one statement keep their own content and limits, and ask for the time once', async (t) => {
   const own = await createDatabase(t);
