@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, beforeEach, test } from 'node:test';
+import { beforeEach, test } from 'node:test';
 import { expireSecrets } from '../../../src/secrets/store/secrets.ts';
 import { openConnections, untilLocked } from '../../support/connections.ts';
+import { createDatabase } from '../../support/database.ts';
 import { ask, launch } from '../../support/gatehouse.ts';
 import { onOneServer } from '../../support/one-server.ts';
 
-const { sql, databaseUrl, metrics, log, runJobs } = await launch(['secrets']);
+const { sql, metrics, log, runJobs } = await launch(['secrets']);
 beforeEach(() => sql`truncate secrets.secrets`);
 
 /** Rows of one kind, named by their key id: when they expire, and how they ended. */
@@ -16,7 +17,8 @@ const insert = (
   expiry: string | null,
   ending: Ending = null,
   endedAt: string | null = null,
-) => sql`
+  into = sql,
+) => into`
   insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending,
     ended_at)
   select gen_random_uuid(), ${kind}, '\\x00', b, b, now() + ${expiry}::interval, 1, ${ending},
@@ -53,11 +55,13 @@ test('housekeeping removes the content of expired secrets only, and reports each
   assert.match(text, /^gatehouse_secret_events_total\{event="expired"\} 1200$/m);
 });
 
-test('two replicas report the expiry of a secret once', onOneServer, async () => {
-  await insert('expired', 20, '-1 second');
-  const replicas = [1, 2].map((n) => openConnections({ after }, databaseUrl, `replica-${n}`));
+test('two replicas report the expiry of a secret once', onOneServer, async (t) => {
+  // No service runs its own jobs there.
+  const own = await createDatabase(t);
+  await insert('expired', 20, '-1 second', null, null, own.sql);
+  const replicas = [1, 2].map((n) => openConnections(t, own.url, `replica-${n}`));
   let batches: Array<ReturnType<typeof expireSecrets>> = [];
-  await sql.begin(async (held) => {
+  await own.sql.begin(async (held) => {
     await held`select from secrets.secrets for update`;
     batches = replicas.map((replica) => expireSecrets(replica, 100));
     await untilLocked(held, 2);
