@@ -56,8 +56,7 @@ test('the creator is in the row and in the log', async () => {
 });
 
 /** As a proxy says it. */
-const named = (user: string, id?: string): Headers =>
-  id === undefined ? { ...OWN_PAGE, 'x-user': user } : { ...OWN_PAGE, 'x-user': user, 'x-id': id };
+const named = (user: string, more: Headers = {}) => ({ ...OWN_PAGE, 'x-user': user, ...more });
 
 test('a person whom a proxy names owns what they store, and has a list if it says the id', async () => {
   const { caller } = (await send('GET', '/api/store/options', named('ada'))).json;
@@ -69,13 +68,15 @@ test('a person whom a proxy names owns what they store, and has a list if it say
     [`/api/store/${id}`, named('bob'), '404 not_found'],
     ['/api/store', named('ada'), '403 forbidden'],
     ['/api/store/links', named('ada'), '403 forbidden'],
-    ['/api/store/links', named('ada', ''), '403 forbidden'],
-    ['/api/store/links', named('ada', '1815, 1816'), '403 forbidden'],
+    ['/api/store/links', named('ada', { 'x-id': '' }), '403 forbidden'],
+    ['/api/store/links', named('ada', { 'x-id': '1815, 1816' }), '403 forbidden'],
   ] as const)
     assert.equal(outcomeOf(await send('GET', path, headers)), outcome);
-  const own = (await store(named('ada', '1815'))).json.id;
-  assert.deepEqual(await linksOf(named('ada renamed', '1815')), [[own, 'stored', null]]);
-  assert.deepEqual(await linksOf(named('ada', '1816')), []);
+  const own = (await store(named('ada', { 'x-id': '1815' }))).json.id;
+  assert.deepEqual(await linksOf(named('ada renamed', { 'x-id': '1815' })), [
+    [own, 'stored', null],
+  ]);
+  assert.deepEqual(await linksOf(named('ada', { 'x-id': '1816' })), []);
 });
 
 const from = (address: string) => ({ 'x-forwarded-for': address });

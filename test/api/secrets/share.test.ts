@@ -16,8 +16,7 @@ const { sql, secrets: base, stdout } = await launch(['secrets'], SETTINGS);
 const { encrypt, remove } = secretsClient(base);
 
 const TEXT = 'marked-text';
-type Conditions = Readonly<{ max_reads?: number; passphrase?: string }>;
-const store = async (conditions: Conditions = {}) =>
+const store = async (conditions: object = {}) =>
   (await encrypt({ password: TEXT, ...conditions })).json;
 type Headers = Record<string, string>;
 const send = (path: string, body: unknown, headers: Headers = {}) =>
@@ -173,19 +172,19 @@ test('a link opens with any or no bearer token, as often as allowed', async () =
 
 // --- The pages
 
-const FILES: ReadonlyArray<readonly [path: string, file: string]> = [
-  ['/', 'make.html'],
-  [`/s/${randomUUID()}`, 'reveal.html'],
-  ['/s/not-an-id', 'reveal.html'],
-  [`/r/${randomUUID()}`, 'receipt.html'],
-  ['/links', 'links.html'],
-  ['/request', 'request.html'],
-  [`/request/${randomUUID()}`, 'kept-request.html'],
-  [`/answer/${randomUUID()}`, 'answer.html'],
-];
-
 testPages(base, pagesOf('secrets'), {
-  files: [...FILES, ['/pages/style.css', 'style.css'], ['/pages/qr.js', 'qr.js']],
+  files: [
+    ['/', 'make.html'],
+    [`/s/${randomUUID()}`, 'reveal.html'],
+    ['/s/not-an-id', 'reveal.html'],
+    [`/r/${randomUUID()}`, 'receipt.html'],
+    ['/links', 'links.html'],
+    ['/request', 'request.html'],
+    [`/request/${randomUUID()}`, 'kept-request.html'],
+    [`/answer/${randomUUID()}`, 'answer.html'],
+    ['/pages/style.css', 'style.css'],
+    ['/pages/qr.js', 'qr.js'],
+  ],
   notFound: wordsOf(`
     /pages/ /pages /pages/x.js /pages/STYLE.css /pages/style.css.map /pages/make.html
     /pages/style.css%00 /pages/%00 /pages/..%2f..%2fpackage.json /pages/%2e%2e%2froutes.ts

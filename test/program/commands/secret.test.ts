@@ -42,25 +42,23 @@ async function share(about: object, content: string | Buffer, passphrase = '') {
   return `${base}/s/${id}#1.${secret}.${key}`;
 }
 
-const INPUTS: ReadonlyArray<readonly [input: string, stored?: string]> = [
-  ['text\n', 'text'],
-  ['text\r\n', 'text'],
-  ['text\n\n'],
-  ['one\ntwo\n\nthree\n'],
-  ['one\r\ntwo\r\n'],
-  ['one\ntwo'],
-  ['\n'],
-  ['\r\n'],
-  ['text\r'],
-  ['\n text '],
-  ['пароль 密码 🔑 e\u0301'],
-  ['a\u0000b\u001b[31m\ufeff\u2028'],
-  ['\ufefftext'],
-  [`${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
-];
-
 test('put: stores the input as it is, but a single line without its end; get prints all of it', async () => {
-  for (const [input, stored = input] of INPUTS) {
+  for (const [input, stored = input] of [
+    ['text\n', 'text'],
+    ['text\r\n', 'text'],
+    ['text\n\n'],
+    ['one\ntwo\n\nthree\n'],
+    ['one\r\ntwo\r\n'],
+    ['one\ntwo'],
+    ['\n'],
+    ['\r\n'],
+    ['text\r'],
+    ['\n text '],
+    ['пароль 密码 🔑 e\u0301'],
+    ['a\u0000b\u001b[31m\ufeff\u2028'],
+    ['\ufefftext'],
+    [`${'x'.repeat(32_768)}\n`, 'x'.repeat(32_768)],
+  ] as const) {
     const link = await put(input, '--no-end-to-end');
     const [, id = '', secret = ''] = /\/s\/(.{36})#(.{43})$/.exec(link) ?? [];
     assert.ok((await client.decrypt(id, secret)).json.password === stored, input);
@@ -72,21 +70,19 @@ test('put: stores the input as it is, but a single line without its end; get pri
   assert.equal((await get(`${locked}\nfive words`)).stdout, 'one\ntwo\n');
 });
 
-const BAD_INPUTS: ReadonlyArray<readonly [input: string | Buffer, code: number, said: RegExp]> = [
-  ['', 2, /secret put: no secret on standard input/],
-  [Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
-  [Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
-  ['x'.repeat(64_513), 2, /must have at most 64512 bytes/],
-  [`${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
-  ['x'.repeat(200_000), 1, /too large/],
-  // As JSON, it becomes twice as long.
-  ['"'.repeat(32_768), 1, /too large/],
-];
-
 test('put: invalid input is an error, and nothing is stored', async () => {
   const count = async () => (await sql`select from secrets.secrets`).length;
   const before = await count();
-  for (const [input, code, said] of BAD_INPUTS)
+  for (const [input, code, said] of [
+    ['', 2, /secret put: no secret on standard input/],
+    [Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
+    [Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
+    ['x'.repeat(64_513), 2, /must have at most 64512 bytes/],
+    [`${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
+    ['x'.repeat(200_000), 1, /too large/],
+    // As JSON, it becomes twice as long.
+    ['"'.repeat(32_768), 1, /too large/],
+  ] as const)
     assertRefused(await runCommand(['secret', 'put', '--no-end-to-end'], plain, input), code, said);
   const large = join(files, 'large');
   writeFileSync(large, Buffer.alloc(2_000_000));

@@ -37,7 +37,7 @@ test('housekeeping removes the content of expired secrets only, and reports each
       bool_and(ended_at = expires_at) as at_expiry
     from secrets.secrets group by key_id, ending order by key_id`;
   assert.deepEqual(
-    rows.map((row) => ({ ...row })),
+    [...rows],
     [
       { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
       { key_id: 'expires in a minute', ending: null, rows: 3, parts: 6, at_expiry: null },
