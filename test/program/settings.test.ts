@@ -195,6 +195,7 @@ const users = (name: string) =>
 const FOUND: ReadonlyArray<readonly [given: Given, ...Array<string | RegExp>]> = [
   ...users('INBOX_USERS'),
   ...users('SHARE_USERS'),
+  [{ SHARE_ANYONE: 'on' }, 'SHARE_ANYONE=on requires SHARE_PAGES=on.'],
   [{ TRUSTED_USER_HEADER: 'X-User' }, /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES/],
   [{ TRUSTED_GROUPS_HEADER: 'X-Groups' }, /^TRUSTED_GROUPS_HEADER requires TRUSTED_USER_HEADER/],
   [{ ...header, TRUSTED_USER_HEADER: 'X User' }, /must be the name of a header\.$/],

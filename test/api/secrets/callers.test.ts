@@ -10,7 +10,6 @@ import { openConnections } from '../../support/connections.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startPortal } from '../../support/portal.ts';
 import { secretsClient, storedSecret } from '../../support/secrets.ts';
-import { problems } from '../../support/settings.ts';
 import { exchange } from '../../support/socket.ts';
 import { createSecretToken } from '../../support/tokens.ts';
 
@@ -121,16 +120,6 @@ test('a page of large secrets is short', async () => {
   const { keep, list } = secretsClient(url.secrets);
   await keep('x'.repeat(1_047_552));
   assert.ok((await list('?limit=100')).json.length <= 9);
-});
-
-test('a setting without effect stops the start', () => {
-  const proxied = { TRUSTED_USER_HEADER: 'X User', TRUSTED_PROXIES: '10.0.0.0/8' };
-  for (const [given, said] of [
-    [proxied, /^TRUSTED_USER_HEADER must be the name of a header\.$/],
-    [{ TRUSTED_USER_HEADER: 'X-User' }, /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES.*$/],
-    [{ SHARE_ANYONE: 'on' }, /^SHARE_ANYONE=on requires SHARE_PAGES=on\.$/],
-  ] as const)
-    assert.match(problems(given, ['secrets']).join('\n'), said);
 });
 
 // --- Links of signed-in users

@@ -224,11 +224,11 @@ test('neither text nor private key is in a request, a row or a log line', async 
     rows: rows.map((row) => row.text).join(),
     log: gatehouse.stdout() + gatehouse.stderr(),
   };
-  const forms = (bytes: Buffer) => [
-    ...(['utf8', 'hex'] as const).map((encoding) => bytes.toString(encoding)),
-    bytes.toString('base64').replace(/=*$/, '').slice(0, -1),
-    bytes.toString('base64url').slice(0, -1),
-  ];
+  // Base64 may go on where the bytes end.
+  const forms = (bytes: Buffer) =>
+    (['utf8', 'hex', 'base64', 'base64url'] as const).map((encoding) =>
+      bytes.toString(encoding).replace(/=*$/, '').slice(0, -1),
+    );
   const secret = Buffer.from(asked.key, 'base64url').subarray(0, 32);
   for (const hidden of [...forms(Buffer.from(text)), ...forms(secret), asked.key]) {
     for (const [name, place] of Object.entries(places))

@@ -48,25 +48,22 @@ test('secrets of one statement keep their own content and limits, and ask for th
 
 test('readers that share a statement get the outcome of their own secret', async (t) => {
   const database = openConnections(t, databaseUrl, 'reader');
-  const readers: Array<Parameters<typeof useUpRead>[1]> = [];
   const until = new Date(Date.now() + 600_000);
-  for (const max_reads of [1, 2, 1, 2]) {
-    const { id } = await keep('a', { max_reads });
-    const { commitment } = await storedSecret(sql, id);
-    readers.push({ id, commitment, until, isLate: () => false });
-  }
-  // Of rows that were altered after the reader had opened them.
-  const { id } = await keep('a', { max_reads: 1 });
-  readers.push({ id, commitment: randomBytes(32), until, isLate: () => false });
-  const usedUp = await keep('a', { max_reads: 2 });
-  await sql`update secrets.secrets set reads = 2 where id = ${usedUp.id}`;
-  const { commitment } = await storedSecret(sql, usedUp.id);
-  readers.push({ id: usedUp.id, commitment, until, isLate: () => false });
+  const readers = await Promise.all(
+    [1, 2, 1, 2, 1, 2].map(async (max_reads) => {
+      const { id } = await keep('a', { max_reads });
+      const { commitment }: { commitment?: Buffer } = await storedSecret(sql, id);
+      return { id, commitment: commitment ?? assert.fail(), until, isLate: () => false };
+    }),
+  );
+  const [one, two, three, four, altered = '', usedUp = ''] = readers.map(({ id }) => id);
+  // After the readers have opened them.
+  await sql`update secrets.secrets set commitment = sha256(commitment) where id = ${altered}`;
+  await sql`update secrets.secrets set reads = 2 where id = ${usedUp}`;
   const read = async () => {
     const outcomes = await Promise.all(readers.map((reader) => useUpRead(database, reader)));
     return outcomes.map((used) => used && [used.id, used.max_reads, used.reads]);
   };
-  const [one, two, three, four] = readers.map(({ id }) => id);
   assert.deepEqual(await read(), [
     [one, 1, 1],
     [two, 2, 1],

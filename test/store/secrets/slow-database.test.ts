@@ -1,7 +1,6 @@
 /** A database that is slow, suspended or away, and readers who leave: nobody loses a read. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import type { Sql } from 'postgres';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
@@ -11,7 +10,7 @@ import { createDatabase } from '../../support/database.ts';
 import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { serverSockets } from '../../support/socket.ts';
+import { connectTo, headOf, serverSockets } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';
 
 const ANSWER_MS = 2_000;
@@ -53,14 +52,12 @@ test('each statement takes 400 ms of 2 s: 503, and a one-time secret is unread',
 /** Sends a request, and disconnects while the database works on its first statement. */
 async function openAndLeave(t: TestContext, sql: Sql, base: string, id: string, body: object) {
   const accepted = serverSockets(t);
-  const socket = connect(Number(new URL(base).port), '127.0.0.1');
+  const { socket, send, leave } = await connectTo(base);
   const text = JSON.stringify(body);
   await sql.begin(async (locked) => {
     await locked`lock table secrets.secrets in access exclusive mode`;
-    socket.write(
-      `POST /s/${id} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
-        `Content-Length: ${text.length}\r\n\r\n${text}`,
-    );
+    const head = [`POST /s/${id} HTTP/1.1`, 'Host: a', 'Content-Type: application/json'];
+    send(headOf([...head, `Content-Length: ${text.length}`]), text);
     await untilSql(async () => {
       await locked`select pg_stat_clear_snapshot()`;
       // A job may wait as well.
@@ -71,7 +68,7 @@ async function openAndLeave(t: TestContext, sql: Sql, base: string, id: string, 
       return waiting.length > 0;
     }, 'the statement of the request waits');
     const [other] = accepted.filter(({ remotePort }) => remotePort === socket.localPort);
-    socket.destroy();
+    leave();
     await until(() => other?.destroyed === true, 'the service has noticed');
   });
 }
