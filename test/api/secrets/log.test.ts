@@ -23,7 +23,6 @@ const { sql, secrets: base, metrics } = gatehouse;
 const { keep, receipt, remove, decrypt } = secretsClient(base);
 
 const keyIdOf = async (id: string): Promise<string> => (await storedSecret(sql, id)).key_id;
-const output = () => gatehouse.stdout() + gatehouse.stderr();
 
 /** The counts by event. */
 async function counts(): Promise<Record<string, number>> {
@@ -147,7 +146,8 @@ test('no text, key, passphrase, token or stored content is logged, nor a key in 
   for (const encoded of ['%23', '%2523']) await ask('GET', `${base}/s/${id}${encoded}${secret}`);
   const { blob, commitment, tag } = await storedSecret(sql, id);
   await decrypt(id, secret);
-  const written = output() + (await ask('GET', `${metrics}/metrics`)).text;
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  const written = gatehouse.stdout() + gatehouse.stderr() + text;
   const stored = [blob, commitment, tag].flatMap((part: Buffer) => [
     part.toString('hex'),
     part.toString('base64url'),
