@@ -46,8 +46,8 @@ test('receipt: exactly these members, and the status stored, for a new secret; n
   const before = await clock();
   const { id, expires_at } = await keep(TEXT, { max_reads: 3, expires_in: 600 });
   const row = await storedSecret(sql, id);
-  const { status, text } = await receipt(id.toUpperCase());
-  const { created_at } = JSON.parse(text);
+  const { status, text, json } = await receipt(id.toUpperCase());
+  const { created_at } = json;
   const counts = { max_reads: 3, reads: 0, last_read_at: null, failed_reads: 0 };
   const expected = { id, status: 'stored', created_at, expires_at, ...counts };
   assert.deepEqual([status, text], [200, JSON.stringify(expected)]);
