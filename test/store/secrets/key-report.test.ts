@@ -119,8 +119,9 @@ test('a server secret is new once, and can be removed without a report if no sec
   ]);
 });
 
-test('metrics: the number of secrets for each known server secret, down to 0', async (t) => {
-  const { url, client, made } = await withThree(t);
+test('metrics: the number of secrets and requests for each known server secret, down to 0', async (t) => {
+  const { url, gatehouse, client, made } = await withThree(t);
+  const asked = await requestsClient(gatehouse.url.secrets).request();
   await secretsClient((await start(t, url, NEW, OLD)).url.secrets).keep('x');
   const counting = await start(t, url, OLD);
   const assertStored = async (underOld: number) => {
@@ -131,8 +132,8 @@ test('metrics: the number of secrets for each known server secret, down to 0', a
       `gatehouse_secrets_stored{key_id="${idOf(secret)}"} ${secrets}`;
     assert.deepEqual(lines.sort(), [line(OLD, underOld), line(NEW, 1)].sort());
   };
-  await assertStored(3);
-  for (const { id } of made) await client.remove(id);
+  await assertStored(4);
+  for (const { id } of [...made, asked]) await client.remove(id);
   await assertStored(0);
 });
 
