@@ -24,7 +24,6 @@ export const SLOW_FILES: readonly string[] = [
   'test/store/identity/housekeeping.test.ts',
   'test/store/identity/deadlocks.test.ts',
   'test/store/secrets/readers.test.ts',
-  'test/store/secrets/concurrent-reads-and-deletes.test.ts',
   'test/store/webhook/claims.test.ts',
   'test/store/webhook/kept-tokens.test.ts',
   'test/api/guess-limit.test.ts',

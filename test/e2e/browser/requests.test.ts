@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
-import { tagAnew } from '../../support/altered-requests.ts';
+import { tagAnew } from '../../support/secret-requests.ts';
 import { runCommand } from '../../support/commands.ts';
 import { checkPage } from './accessibility.ts';
 import { INSECURE_HOST, startBrowser } from './browsers.ts';
