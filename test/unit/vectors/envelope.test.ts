@@ -63,8 +63,8 @@ const nonces = () => [randomBytes(12), randomBytes(12)] as const;
 test('both implementations derive the same keys and lengths', async () => {
   for (const secret of [SERVER_SECRET, 'x', 'long '.repeat(100)])
     assert.deepEqual(createServerKey(secret), plainServerKey(secret));
-  for (let length = 257; length <= 70_000; length += 1)
-    assert.equal(paddedLength(length), plainPadme(length));
+  for (let length = 0; length <= 70_000; length += 1)
+    assert.equal(paddedLength(length), length <= 256 ? 256 : plainPadme(length));
   assert.deepEqual(plainStretch(PASSPHRASE, STRETCHING), STRETCHED);
   const costly = createKdfParams({ logN: 15, r: 8, p: 3 });
   assert.deepEqual(plainStretch('pa\u0308ss', costly), await stretch('päss', costly));
