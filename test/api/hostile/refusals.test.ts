@@ -38,16 +38,21 @@ const EARLY: ReadonlyArray<readonly [status: number, request: readonly string[]]
   [200, ['GET /list HTTP/1.1', HOST]],
 ];
 
-for (const framing of [length(5_000_000), CHUNKED]) {
-  test(`an early reply arrives while 5 MB are being sent (${framing})`, async () => {
+for (const framing of [length(800_000), CHUNKED]) {
+  test(`an early reply reaches a client that reads after sending 800 kB (${framing})`, async () => {
+    const spaces = ' '.repeat(50_000);
+    const piece = framing === CHUNKED ? `c350\r\n${spaces}\r\n` : spaces;
     for (const [status, request] of EARLY) {
       const client = await connectTo(url);
-      client.send(headOf([...request, framing]));
-      const piece = Buffer.alloc(50_000, ' ');
-      for (let sent = 0; sent < 5_000_000; sent += piece.length) {
-        if (framing === CHUNKED) client.send('c350\r\n', piece, '\r\n');
-        else client.send(piece);
+      client.socket.pause();
+      const pieces = Array.from({ length: 16 }, () => piece);
+      for (const part of [headOf([...request, framing]), ...pieces]) {
+        // Each part is on its way before the next: a connection that is reset meanwhile fails here.
+        await new Promise<void>((resolve, reject) =>
+          client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
+        );
       }
+      client.socket.resume();
       const answer = await client.answer();
       const connection = answer.headers.get('connection');
       // The rest is no request.
@@ -56,23 +61,6 @@ for (const framing of [length(5_000_000), CHUNKED]) {
     }
   });
 }
-
-test('an early reply reaches a client that reads after sending 800 kB', async () => {
-  for (const [status, request] of EARLY) {
-    const client = await connectTo(url);
-    client.socket.pause();
-    const parts = Array.from({ length: 16 }, () => ' '.repeat(50_000));
-    for (const part of [headOf([...request, length(800_000)]), ...parts]) {
-      // Each part is on its way before the next: a connection that is reset meanwhile fails here.
-      await new Promise<void>((resolve, reject) =>
-        client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
-      );
-    }
-    client.socket.resume();
-    assert.equal((await client.answer()).status, status, request.join());
-    client.leave();
-  }
-});
 
 test('a caller whose rights end while a slow body arrives is refused', async (t) => {
   const pass = stopClock(t);
