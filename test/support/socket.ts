@@ -66,7 +66,9 @@ function receiveFrom(socket: Socket): Received {
   const received: Received = { bytes: Buffer.alloc(0), end: null, waiting: new Set() };
   let reason = 'the connection was closed';
   const notify = () => {
-    for (const look of [...received.waiting]) look();
+    const all = [...received.waiting];
+    received.waiting.clear();
+    for (const look of all) look();
   };
   socket.on('data', (chunk: Buffer) => {
     received.bytes = Buffer.concat([received.bytes, chunk]);
@@ -84,22 +86,12 @@ function receiveFrom(socket: Socket): Received {
 }
 
 /** @returns what `look` finds, at once or after more has arrived; rejects when `look` throws */
-function untilFound<T>({ waiting }: Received, look: () => T | undefined): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const attempt = () => {
-      try {
-        const found = look();
-        if (found === undefined) return;
-        waiting.delete(attempt);
-        resolve(found);
-      } catch (error) {
-        waiting.delete(attempt);
-        reject(error);
-      }
-    };
-    waiting.add(attempt);
-    attempt();
-  });
+async function untilFound<T>({ waiting }: Received, look: () => T | undefined): Promise<T> {
+  for (;;) {
+    const found = look();
+    if (found !== undefined) return found;
+    await new Promise<void>((resolve) => waiting.add(resolve));
+  }
 }
 
 /** @throws if the connection ended before the reply is complete */
