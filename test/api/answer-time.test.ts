@@ -152,14 +152,11 @@ test('while a table is missing, a credential is neither accepted nor rejected', 
   assert.equal(await isOpen(identity, session), true);
 });
 
-test('a login whose account cannot be looked up is 500, whether there is one or not', async () => {
+test('a login or a list that cannot be looked up is 500, whoever asks', async () => {
   await sql`alter table identity.users rename to hidden_users`;
   for (const name of ['admin', 'nobody-here'])
     assertError(await enter(name), 500, 'service_failed');
   await sql`alter table identity.hidden_users rename to users`;
-});
-
-test('a list that fails is 500, though the caller is known', async () => {
   // What only the lists read.
   await sql`alter table identity.api_keys rename column name to hidden_name`;
   await sql`alter table identity.audit rename column created_at to hidden_time`;

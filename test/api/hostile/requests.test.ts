@@ -120,17 +120,6 @@ test('with an ambiguous length, nothing behind the head is read as a request', a
   assert.equal(created, 0);
 });
 
-const TARGETS = wordsOf(`
-  //evil.example/a/1 http:// http:///a/1 * a/1 /a/% /a/%zz /a/%ff /a/%c0%af /a/1?b=% /a/1?%ff
-`);
-
-test('a target that is not a path gets a JSON error', async () => {
-  for (const target of TARGETS) {
-    const answer = await exchange(url, [`GET ${target} HTTP/1.1`, HOST]);
-    assertError(answer, 400, target === 'a/1' ? 'invalid_request' : 'invalid_target', target);
-  }
-});
-
 test('an absolute target is accepted, whatever the Host header names', async () => {
   for (const target of [
     'http://evil.example/a/1',
