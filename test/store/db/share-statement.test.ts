@@ -1,6 +1,6 @@
 /**
- * Callers that share a statement: who goes with whom, in which order, and what each is told, also if
- * connections die under it.
+ * Callers that share a statement: who goes with whom, in which order, and what each is told, also
+ * if connections die under it.
  */
 import assert from 'node:assert/strict';
 import { before, type TestContext } from 'node:test';

@@ -1,7 +1,7 @@
 /**
  * Envelopes and row tags: only all of it, unaltered, opens what is sealed with a key, and with a
- * passphrase as well. What keys and tags are made of, so also what they are bound to, and that texts
- * of any length come back: `test/unit/vectors/envelope.test.ts`.
+ * passphrase as well. What keys and tags are made of, so also what they are bound to, and that
+ * texts of any length come back: `test/unit/vectors/envelope.test.ts`.
  */
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
