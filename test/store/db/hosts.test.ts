@@ -22,7 +22,7 @@ import {
 } from '../../support/connections.ts';
 import { holdTimers } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
-import { startServer, urlOf } from '../../support/database-servers.ts';
+import { startNamed, urlOf } from '../../support/database-servers.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { createRelay } from '../../support/relay.ts';
 import { listenOnTcp } from '../../support/socket.ts';
@@ -30,7 +30,7 @@ import { test } from '../../support/until.ts';
 
 // Each test leaves them as they are here.
 const [first, standby, primary] = await Promise.all(
-  ['first', 'standby', 'primary'].map((name) => startServer({ after }, name)),
+  ['first', 'standby', 'primary'].map((name) => startNamed({ after }, name)),
 );
 assert.ok(first && standby && primary);
 await standby.restartAsStandby();
