@@ -1,8 +1,9 @@
 /**
  * The audit trail has a line for everything that happens to users, sessions and keys: who did it,
- * to whom, from where.
+ * to whom, from where. And a line stays as it is.
  */
 import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
 import { after, test } from 'node:test';
 import { EVENTS } from '../../../../src/identity/store/audit.ts';
 import { ADMIN_PASSWORD, ask, launch } from '../../../support/gatehouse.ts';
@@ -246,7 +247,7 @@ test('a user that is created, changed, disabled, and deleted with sessions and k
 
 test('an action of a key has the key in its entry, and its user if it has one', async () => {
   const session = await logIn('ada');
-  const own = await makeKey(session.token, { name: 'my own' });
+  const own = await makeKey(root.token, { user_id: ada, name: 'a name' });
   const program = await makeKey(root.token, { user_id: null });
   const made = line('key.created', { actor_id: admin, target_id: program.id });
   assert.deepEqual(program.lines, [made]);
@@ -263,6 +264,13 @@ test('an action of a key has the key in its entry, and its user if it has one', 
   await assertLeaves(
     send('PATCH', `user/${ada}`, 200, own.key, { last_name: 'L.' }),
     ofAda('user.changed', { ...byOwn, target_id: ada, detail: 'last_name' }),
+  );
+  // Over the API, a line has the members of its row, and who created the key.
+  const [shown] = (await send('GET', 'audit/?limit=1', 200, root.token)).data;
+  const [row] = await sql`select * from identity.audit where id = ${shown.id}`;
+  assert.deepEqual(
+    { ...shown, created_at: new Date(shown.created_at) },
+    { ...row, key_created_by: admin },
   );
   await assertLeaves(
     send('DELETE', `key/${own.id}/revoke`, 200, own.key),
@@ -314,4 +322,20 @@ test('the tests above caused every event, and no column contains a secret', asyn
     for (const form of ['utf8', 'base64', 'hex'] as const)
       assert.ok(!trail.includes(Buffer.from(secret).toString(form)), secret);
   }
+});
+
+test('one statement writes to the trail, and only retention removes rows', () => {
+  const root = new URL('../../../../src/', import.meta.url);
+  const source = readdirSync(root, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => readFileSync(new URL(name, root), 'utf8'))
+    .join('\n')
+    .replace(/\s+/g, ' ');
+  const uses = (pattern: RegExp) => [...source.matchAll(pattern)].length;
+  assert.equal(uses(/insert into identity\.audit\b/gi), 1);
+  assert.equal(uses(/removal\w*\( ?'audit'/gi), 1);
+  assert.equal(uses(/removalOfOld\('audit', 'id', 'created_at', auditSeconds\)/g), 1);
+  assert.equal(uses(/removeBatch\( ?database, 'identity\.audit'/gi), 0);
+  assert.equal(uses(/delete from identity\.audit\b/gi), 0);
+  assert.equal(uses(/(update|truncate|merge into|copy)( table)?( only)? identity\.audit\b/gi), 0);
 });

@@ -9,52 +9,14 @@ import {
   startIdentity,
 } from '../../../support/api-users.ts';
 import { ask } from '../../../support/gatehouse.ts';
-import { assertPages } from '../../../support/paged.ts';
 import { assertError, assertRevoked, assertSuccess, isOpen } from '../../../support/users.ts';
 
 const { identity, sql, admin, call, add, enter, key } = await startIdentity({ after });
-const one = await enter();
-for (const owner of [one, await enter(), null, one, null, one]) await key(owner);
-// Pairs of one moment: they are ordered by id.
-await sql`
-  update identity.api_keys k set created_at = now() + n / 2 * interval '1 microsecond'
-  from (select id, row_number() over (order by id) as n from identity.api_keys) numbered
-  where numbered.id = k.id`;
 
 const create = (bearer: string, body: object = {}) => call(bearer, 'POST', '/api/key/', body);
 const revoke = (bearer: string, id: string) => call(bearer, 'DELETE', `/api/key/${id}/revoke`);
 const totalOf = async (bearer: string) =>
   (await call(bearer, 'GET', '/api/session/?limit=1')).json._meta.pagination.total;
-
-const idsOf = async (owner?: string) =>
-  (
-    await sql`select id from identity.api_keys where ${owner === undefined}
-      or user_id = ${owner ?? null} order by created_at desc, id desc`
-  ).map((row) => String(row.id));
-
-test('keys are listed newest first: all to the administrator, to others their own', async () => {
-  const pages = (bearer: string, expected: readonly string[], filter = '') =>
-    assertPages((path) => call(bearer, 'GET', path), '/api/key/', 2, expected, filter);
-  await pages(admin.token, await idsOf());
-  const own = await idsOf(one.id);
-  assert.equal(own.length, 3);
-  await pages(one.token, own);
-  await pages(one.token, own, `&user=${one.id}`);
-  await pages(admin.token, own, `&user=${one.id}`);
-  for (const { key: shown, ...rest } of (await call(admin.token, 'GET', '/api/key/')).json.data) {
-    assertKey({ ...rest, key: shown });
-    assert.match(shown, /^key:[A-Za-z0-9_-]{8}…$/);
-  }
-});
-
-test("the keys of a deleted user stay in the administrator's list, revoked", async () => {
-  const leaving = await enter();
-  const { id } = await key(leaving);
-  await call(admin.token, 'DELETE', `/api/user/${leaving.id}`);
-  const { data } = (await call(admin.token, 'GET', `/api/key/?user=${leaving.id}`)).json;
-  assert.deepEqual([data.length, data[0].id, data[0].revoked], [1, id, true]);
-  assert.match(data[0].user.deleted_at, /Z$/);
-});
 
 /** An administrator with two keys without a user and one for another user, and that user. */
 async function scene() {

@@ -6,7 +6,6 @@ import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { ADMIN_PASSWORD, ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY } from '../../../support/logins.ts';
-import { assertPages } from '../../../support/paged.ts';
 import { exchange } from '../../../support/socket.ts';
 import {
   addUser,
@@ -30,7 +29,6 @@ const patient = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHI
   .identity;
 const database = openIdentity({ after }, databaseUrl);
 const ada = await addUser(database, 'ada');
-const gone = await addUser(database, 'gone');
 
 interface Open {
   readonly token: string;
@@ -217,25 +215,4 @@ test('active=true and active=false part the list, totals and links included', as
   assert.deepEqual(await idsOf('active=true', alive), [alive.id]);
   for (const query of ['', `user=${ada}`, `user=${ada.toUpperCase()}`])
     assert.deepEqual(await idsOf(query, alive), [alive.id, idle.id, expired.id], query);
-});
-
-test('sessions are listed newest first, without deleted ones, with disabled and deleted users', async () => {
-  const root = await open();
-  await sql`
-    insert into identity.sessions (id, token_digest, user_id, expires_at, created_at, deleted_at)
-    select gen_random_uuid(), sha256(n::text::bytea), ${gone}, now() + interval '1 hour',
-      now() - n * interval '1 minute', case when n = 13 then now() end
-    from generate_series(1, 13) as n`;
-  await sql`update identity.users set enabled = false, deleted_at = now() where id = ${gone}`;
-  const inOrder = await sql`select id from identity.sessions
-    where user_id = ${gone} and deleted_at is null order by created_at desc`;
-  await assertPages(
-    (path) => ask('GET', identity + path, { bearer: root.token }),
-    '/api/session/',
-    5,
-    inOrder.map(({ id }) => String(id)),
-    `&user=${gone}`,
-  );
-  const [{ user }] = (await read(`session/?user=${gone}`, root)).json.data;
-  assert.deepEqual([user.enabled, typeof user.deleted_at], [false, 'string']);
 });
