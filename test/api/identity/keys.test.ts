@@ -1,19 +1,159 @@
 /**
- * What keys with rights may do, and what whoever steals a provisioning key can and cannot do with
- * it: what the table of callers in `test/api/contract` does not show of docs/backends.md.
+ * How keys are made, shown once, stored and used, what those with rights may do, and how they end.
+ * And what whoever steals a provisioning key can and cannot do with it: what the table of callers
+ * in `test/api/contract` does not show of docs/backends.md.
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
-import type { Sql, TransactionSql } from 'postgres';
-import { assertCreated, assertKey } from '../../../support/api-users.ts';
-import { ask, startGatehouse } from '../../../support/gatehouse.ts';
-import { meanwhile } from '../../../support/meanwhile.ts';
-import { ORIGIN, PORTAL, startPortal } from '../../../support/portal.ts';
-import { newName, storeUser } from '../../../support/stored-users.ts';
-import { assertError, assertRevoked, isOpen, PASSWORD } from '../../../support/users.ts';
+import { sha256 } from '../../../src/platform/crypto/token.ts';
+import { assertCreated, assertKey, type Person } from '../../support/api-users.ts';
+import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
+import { ORIGIN, PORTAL, startPortal } from '../../support/portal.ts';
+import { newName, storedIn, storeUser } from '../../support/stored-users.ts';
+import { assertError, assertRevoked, assertSuccess, isOpen } from '../../support/users.ts';
 
-const { identity, databaseUrl, sql, admin, call, enter, key, visit } = await startPortal({ after });
-const create = (bearer: string, body: object) => call(bearer, 'POST', '/api/key/', body);
+const { identity, databaseUrl, sql, admin, call, enter, key, visit } = await startPortal({
+  after,
+});
+const create = (bearer: string, body: object = {}) => call(bearer, 'POST', '/api/key/', body);
+const revoke = (id: string, bearer = admin.token, query = '') =>
+  call(bearer, 'DELETE', `/api/key/${id}/revoke${query}`);
+const change = (of: Person, body: object) => call(admin.token, 'PATCH', `/api/user/${of.id}`, body);
+
+/** An administrator with two keys without a user and one for another user, and that user. */
+async function scene() {
+  const chief = await enter({ super_admin: true });
+  const user = await enter();
+  const make = async (body: object) => (await create(chief.token, body)).json.data;
+  const second = await make({ user_id: null });
+  const others = await make({ user_id: user.id });
+  const keys = [await make({ user_id: null }), second, await make({}), others, await key(null)];
+  /** What each of the keys gets, in this order. */
+  const statuses = () =>
+    Promise.all(keys.map(async (one) => (await call(one.key, 'GET', '/api/user/')).status));
+  return { chief, user, second, others, statuses };
+}
+
+/** The revocations of keys in the trail about this user. */
+const trail = async ({ id }: Person) =>
+  (
+    await sql`select count, detail from identity.audit where event = 'key.revoked'
+      and user_id = ${id} order by detail`
+  ).map((row) => ({ ...row }));
+
+test('a demotion revokes the keys without a user that the administrator created, and counts them', async () => {
+  const { chief, second, statuses } = await scene();
+  assertRevoked(await revoke(second.id), 'Key revoked.');
+  const answer = await change(chief, { super_admin: false });
+  assertSuccess(answer);
+  assert.equal(answer.json.data.revoked_keys, 1);
+  assert.deepEqual(await statuses(), [401, 401, 200, 200, 200]);
+  assert.deepEqual(await trail(chief), [{ count: 1, detail: 'without a user' }]);
+  // A promotion does not revive them, and revokes the own one.
+  assert.equal((await change(chief, { super_admin: true })).json.data.revoked_keys, 1);
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+});
+
+test('a deletion revokes them beside the own keys, and says how many', async () => {
+  const { chief, user, others, statuses } = await scene();
+  const answer = await call(admin.token, 'DELETE', `/api/user/${chief.id}`);
+  assertSuccess(answer);
+  assert.match(answer.json.data.message, / Revoked 2 keys without a user /);
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+  assert.deepEqual(await trail(chief), [
+    { count: 1, detail: '' },
+    { count: 2, detail: 'without a user' },
+  ]);
+  // The user of a key sees who created it, and the key acts as its user.
+  const [seen] = (await call(user.token, 'GET', '/api/key/')).json.data;
+  assert.deepEqual(
+    [seen.id, seen.created_by, others.created_by_username],
+    [others.id, chief.id, chief.username],
+  );
+  assert.equal((await call(others.key, 'GET', '/api/test/')).json.data.user.id, user.id);
+});
+
+test('a key without a user is suspended while its creator is disabled', async () => {
+  const { chief, statuses } = await scene();
+  assertSuccess(await change(chief, { enabled: false }));
+  assert.deepEqual(await statuses(), [401, 401, 401, 200, 200]);
+  assertSuccess(await change(chief, { enabled: true }));
+  assert.deepEqual(await statuses(), [200, 200, 200, 200, 200]);
+});
+
+test('a key is created for its caller, is shown in full only once, and is stored as a digest, as a token is', async () => {
+  const user = await enter();
+  const answer = await create(user.token, { name: 'nightly backup' });
+  assertCreated(answer);
+  const { key: whole, ...made } = answer.json.data;
+  assertKey({ ...made, key: whole });
+  assert.deepEqual(
+    [made.name, made.user_id, made.revoked, made.expires_at, made.last_used_at, made.deleted_at],
+    ['nightly backup', user.id, false, null, null, null],
+  );
+  assert.equal((await call(whole, 'GET', '/api/test/')).json.data.user.id, user.id);
+
+  const [listed] = (await call(user.token, 'GET', '/api/key/')).json.data;
+  assert.equal(listed.key, `${whole.slice(0, 12)}…`);
+  for (const path of ['key/', 'user/', 'session/', 'audit/', 'test/']) {
+    const { text } = await call(admin.token, 'GET', `/api/${path}`);
+    assert.equal(text.includes(whole.slice(13)), false, path);
+  }
+
+  const [row] = await sql`select key_digest, key_prefix from identity.api_keys
+    where id = ${made.id}`;
+  assert.deepEqual({ ...row }, { key_digest: sha256(whole), key_prefix: whole.slice(0, 12) });
+  const tables = await sql<Array<{ name: string }>>`
+    select format('%I.%I', schemaname, tablename) as name from pg_tables
+    where schemaname not in ('pg_catalog', 'information_schema')`;
+  assert.ok(tables.length >= 6);
+  const secret = whole.slice(12);
+  const token = user.token.slice('session:'.length);
+  const bytes = [secret, token].map((text) => Buffer.from(text));
+  bytes.push(Buffer.from(whole.slice(4, 47), 'base64url'));
+  const forms = [secret, token, ...bytes.map((form) => form.toString('hex'))];
+  for (const { name } of tables) {
+    const rows = await sql`select whole::text as text from ${sql.unsafe(name)} as whole`;
+    const stored = rows.map(({ text }) => String(text)).join('\n');
+    for (const form of forms) assert.equal(stored.includes(form), false, name);
+  }
+});
+
+test('an expiry is in the future, kept to the millisecond, and by the clock of the database', async () => {
+  const past = [new Date(0), new Date(Date.now() - 1_000)];
+  for (const expires_at of past)
+    assertError(await create(admin.token, { expires_at }), 400, 'invalid_body', ['/expires_at']);
+  assert.equal((await sql`select from identity.api_keys where expires_at < now()`).count, 0);
+  const { data } = (await create(admin.token, { expires_at: '2100-01-31T12:00:00.125+02:00' }))
+    .json;
+  assert.equal(data.expires_at, '2100-01-31T10:00:00.125Z');
+  for (const [expiry, isValid] of [
+    [sql`now() + interval '1 minute'`, true],
+    [sql`now()`, false],
+    [sql`null`, true],
+  ] as const) {
+    await sql`update identity.api_keys set expires_at = ${expiry} where id = ${data.id}`;
+    assert.equal(await isOpen(identity, data.key), isValid);
+  }
+  assert.equal((await create(admin.token, { expires_at: null })).json.data.expires_at, null);
+});
+
+test('a key is revoked at once and only once; a deleted one opens nothing and cannot be revoked', async () => {
+  const user = await enter();
+  const { id, key: whole } = await key(user);
+  assert.equal(await isOpen(identity, whole), true);
+  assertRevoked(await revoke(id, user.token), 'Key revoked.');
+  assert.equal(await isOpen(identity, whole), false);
+  assertRevoked(await revoke(id), 'The key was revoked before.');
+  const deleted = await key(user);
+  await sql`update identity.api_keys set deleted_at = now() where id = ${deleted.id}`;
+  assert.equal(await isOpen(identity, deleted.key), false);
+  assertError(await revoke(deleted.id), 404, 'not_found');
+});
+
+// --- Rights
+
 const GIVEN = {
   rights: ['provision', 'verify'],
   scopes: ['orders:read'],
@@ -57,7 +197,7 @@ test('a key without a list has the rights that keys had before there were lists'
 
 test('what a key cannot be made with is named, and no key is made', async () => {
   const { token } = await enter();
-  const before = await state();
+  const before = await storedIn(sql);
   for (const [body, path] of [
     [{ rights: ['provision'] }, '/rights'],
     [{ user_id: null, provision_groups: ['a'] }, '/provision_groups'],
@@ -67,25 +207,7 @@ test('what a key cannot be made with is named, and no key is made', async () => 
   // An ordinary user has no scope to give, and acts for nobody else.
   assertError(await create(token, { scopes: ['orders:read'] }), 403, 'forbidden', ['/scopes']);
   assertError(await create(token, { ...GIVEN, user_id: null }), 403, 'forbidden');
-  assert.equal(await state(), before);
-});
-
-test('verify passes on the scopes of a key, and requires each that is named', async () => {
-  const { key: whole } = await provisioning({ scopes: ['orders:write', 'orders:read'] });
-  const verify = (bearer: string, query = '') =>
-    ask('GET', `${identity}/api/auth/verify${query}`, { bearer });
-  const passed = await verify(whole, '?require=scope:orders:read&require=scope:orders:write');
-  assert.equal(passed.status, 200, passed.text);
-  assert.equal(passed.headers.get('x-auth-scopes'), 'orders:read,orders:write');
-  for (const query of [
-    '?require=scope:orders',
-    '?require=scope:orders:read&require=scope:refunds',
-    '?require=scope:orders:read&require=super_admin',
-  ])
-    assertError(await verify(whole, query), 403, 'forbidden');
-  // Not even an administrator has a scope: sessions have users and groups.
-  assertError(await verify(admin.token, '?require=scope:orders:read'), 403, 'forbidden');
-  assert.equal((await verify(admin.token)).headers.get('x-auth-scopes'), '');
+  assert.deepEqual(await storedIn(sql), before);
 });
 
 // --- The holder of a stolen provisioning key
@@ -94,15 +216,7 @@ test('verify passes on the scopes of a key, and requires each that is named', as
  * An attempt with the stolen key. `{customer}` is the id of what a scene has by this name. `NEW`
  * and `KEY` are the members of a new user and key.
  */
-interface Attempt {
-  readonly what: string;
-  readonly method: string;
-  readonly path: string;
-  readonly body: string;
-  /** The member that is to blame. */
-  readonly blamed: string;
-}
-const attemptsIn = (table: string): Attempt[] =>
+const attemptsIn = (table: string) =>
   table
     .trim()
     .split('\n')
@@ -110,6 +224,7 @@ const attemptsIn = (table: string): Attempt[] =>
       const [what = '', method = '', path = '', body = '', blamed = ''] = line.split(/ *\| */);
       return { what: what.trim(), method, path, body, blamed };
     });
+type Attempt = ReturnType<typeof attemptsIn>[number];
 
 const CAN = attemptsIn(`
   create a user in its groups     | POST  | /api/user/           | {NEW,"groups":["customers"]}
@@ -168,18 +283,6 @@ async function sceneOf() {
   };
 }
 
-const state = async (at: Sql | TransactionSql = sql) =>
-  JSON.stringify(
-    await at`
-      select
-        (select json_agg(u order by id) from identity.users u) as users,
-        (select json_agg(k order by id) from (select id, revoked from identity.api_keys) k) as keys,
-        (select json_agg(s order by id) from (select id, revoked from identity.sessions) s)
-          as sessions,
-        (select json_agg(g) from identity.global_revocation g) as ends,
-        (select json_agg(l order by user_id) from identity.links l) as links`,
-  );
-
 for (const one of CAN) {
   test(`a stolen provisioning key can ${one.what}`, async () => {
     const answer = await (await sceneOf()).attempt(one);
@@ -190,9 +293,9 @@ for (const one of CAN) {
 for (const one of CANNOT) {
   test(`a stolen provisioning key cannot ${one.what}`, async () => {
     const { attempt } = await sceneOf();
-    const before = await state();
+    const before = await storedIn(sql);
     const answer = await attempt(one);
-    assert.equal(await state(), before);
+    assert.deepEqual(await storedIn(sql), before);
     assertError(answer, 403, 'forbidden', one.blamed === '' ? [] : [one.blamed]);
   });
 }
@@ -217,17 +320,17 @@ for (const [turn, change, status, code, attempts] of TURNS) {
     test(`a provisioning key cannot ${one.what} a user who ${turn} meanwhile`, async () => {
       const { customer, attempt } = await sceneOf();
       assertCreated(await call(admin.token, 'POST', `/api/user/${customer}/link`, {}));
-      let before = '';
+      let before: string[][] = [];
       const [answer = assert.fail()] = await meanwhile(
         sql,
         (held) => held`update identity.users set ${held(change)} where id = ${customer}`,
         () => [attempt(one)],
         async (held) => {
-          before = await state(held);
+          before = await storedIn(held);
         },
       );
       assertError(answer, status, code);
-      assert.equal(await state(), before);
+      assert.deepEqual(await storedIn(sql), before);
     });
   }
 }
@@ -243,6 +346,14 @@ test('what a provisioning key does names it in the audit trail', async () => {
   assert.deepEqual([made.made_by, made.created_by], [key_id, admin.id]);
 });
 
+/** A user that the key makes. @returns the user's id, and the status of opening a link for them */
+async function invite(key: string) {
+  const { id } = (await call(key, 'POST', '/api/user/', someone())).json.data;
+  const { link } = (await call(key, 'POST', `/api/user/${id}/link`, {})).json.data;
+  assert.ok(link.startsWith(`${ORIGIN}/link#`), link);
+  return { id, open: async () => (await visit('/link', { fields: { token: link } })).status };
+}
+
 test('a revoked provisioning key ends at once on every replica, and what it made, if asked', async (t) => {
   const replica = (await startGatehouse(t, ['identity'], databaseUrl, PORTAL)).url.identity;
   for (const [query, message] of [
@@ -250,32 +361,25 @@ test('a revoked provisioning key ends at once on every replica, and what it made
     ['?with_made=true', 'Key revoked. Keys that it made and that were revoked: 1.'],
   ] as const) {
     const stolen = await provisioning({ rights: ['provision', 'read'] });
-    const body = someone({ password: PASSWORD });
-    const user = (await call(stolen.key, 'POST', '/api/user/', body)).json.data;
-    const made = (await create(stolen.key, { user_id: user.id, rights: ['read'] })).json.data;
-    const { link } = (await call(stolen.key, 'POST', `/api/user/${user.id}/link`, {})).json.data;
-    assert.ok(link.startsWith(`${ORIGIN}/link#`), link);
-    const open = () => visit('/link', { fields: { token: link } });
-    assert.equal((await open()).status, 200);
+    const { id: user_id, open } = await invite(stolen.key);
+    const made = (await create(stolen.key, { user_id, rights: ['read'] })).json.data;
+    assert.equal(await open(), 200);
     assert.equal(await isOpen(replica, made.key), true);
-    const path = `/api/key/${stolen.id}/revoke${query}`;
-    assertRevoked(await call(admin.token, 'DELETE', path), message);
+    assertRevoked(await revoke(stolen.id, admin.token, query), message);
     for (const url of [identity, replica]) {
       const answer = await ask('GET', `${url}/api/user/`, { bearer: stolen.key });
       assertError(answer, 401, 'unauthorized');
       assert.equal(await isOpen(url, made.key), query === '');
     }
     // A link ends with the key in any case.
-    assert.equal((await open()).status, 401);
+    assert.equal(await open(), 401);
   }
 });
 
 for (const end of ['expires_at', 'deleted_at']) {
   test(`a link ends with the key that made it, at its ${end}`, async () => {
     const { id, key } = await provisioning();
-    const user = (await call(key, 'POST', '/api/user/', someone({}))).json.data;
-    const { link } = (await call(key, 'POST', `/api/user/${user.id}/link`, {})).json.data;
-    const open = async () => (await visit('/link', { fields: { token: link } })).status;
+    const { open } = await invite(key);
     assert.equal(await open(), 200);
     await sql`update identity.api_keys set ${sql(end)} = now() where id = ${id}`;
     assert.equal(await open(), 401);
