@@ -59,11 +59,7 @@ const ENDS: Readonly<Record<string, (open: Open) => PromiseLike<unknown>>> = {
     sql`update identity.users set deleted_at = now() where id = ${id}`,
   'it logs out': ({ token }) => logOut(token),
   'it is revoked by its token': ({ token }) => revoke(`revoke?session=${token}`),
-  'it is revoked by its token in Base64': ({ token }) =>
-    revoke(`revoke?session=${encodeURIComponent(btoa(token))}`),
   'it is revoked by its id': ({ session }) => revoke(`${session}/revoke`),
-  'its user revokes it by its id in capitals': ({ token, session }) =>
-    call(token, 'DELETE', `/api/session/${session.toUpperCase()}/revoke`),
 };
 
 for (const [when, end] of Object.entries(ENDS)) {
@@ -72,26 +68,27 @@ for (const [when, end] of Object.entries(ENDS)) {
     const other = await logIn(identity, open.username, PASSWORD);
     await end(open);
     for (const url of [identity, there]) {
-      const lookUp = await ask('POST', `${url}/api/auth/session`, {
-        body: { session: open.token },
-      });
-      assertError(lookUp, 401, 'invalid_session');
-      assertError(
-        await ask('GET', `${url}/api/test/`, { bearer: open.token }),
-        401,
-        'unauthorized',
-      );
+      const body = { session: open.token };
+      assertError(await ask('POST', `${url}/api/auth/session`, { body }), 401, 'invalid_session');
+      assert.equal(await isOpen(url, open.token), false);
     }
     assert.equal(await isOpen(there, other), !/user is/.test(when));
   });
 }
 
+const NONE = '0 sessions revoked.';
+const ONE = '1 session revoked.';
 const AFTER_ENDS: ReadonlyArray<
-  readonly [what: string, end: (open: Open) => PromiseLike<unknown>, flags: boolean[], count: 0 | 1]
+  readonly [
+    what: string,
+    end: (open: Open) => PromiseLike<unknown>,
+    flags: boolean[],
+    count: string,
+  ]
 > = [
-  ['a revocation', ({ session }) => revoke(`${session}/revoke`), [true, false, false], 0],
-  ['a logout', ({ token }) => logOut(token), [false, true, false], 1],
-  ['its expiry', expire, [false, false, true], 1],
+  ['a revocation', ({ session }) => revoke(`${session}/revoke`), [true, false, false], NONE],
+  ['a logout', ({ token }) => logOut(token), [false, true, false], ONE],
+  ['its expiry', expire, [false, false, true], ONE],
 ];
 
 for (const [what, end, flags, count] of AFTER_ENDS) {
@@ -107,38 +104,10 @@ for (const [what, end, flags, count] of AFTER_ENDS) {
       assert.deepEqual([revoked, logged_out, Date.parse(expires_at) < Date.now()], flags);
       assert.equal(updated_at > created_at, what !== 'its expiry');
     }
-    assertRevoked(
-      await revoke(`revoke?session=${open.token}`),
-      `${count} session${count === 1 ? '' : 's'} revoked.`,
-    );
-    assertRevoked(await revoke(`${open.session}/revoke`), '0 sessions revoked.');
+    assertRevoked(await revoke(`revoke?session=${open.token}`), count);
+    assertRevoked(await revoke(`${open.session}/revoke`), NONE);
   });
 }
-
-test('simultaneous revocations of one session count it once', async () => {
-  const { token } = await openSession();
-  const answers = await Promise.all([1, 2, 3].map(() => revoke(`revoke?session=${token}`)));
-  const messages = answers.map(({ json }) => json.data.message).sort();
-  assert.deepEqual(messages, ['0 sessions revoked.', '0 sessions revoked.', '1 session revoked.']);
-});
-
-test('a logout that waits for another end of the session changes nothing and is not recorded', async () => {
-  for (const end of ['revoked', 'logged_out']) {
-    const { token, session } = await openSession();
-    const [answer = assert.fail()] = await meanwhile(
-      sql,
-      (held) => held`update identity.sessions set ${held(end)} = true where id = ${session}`,
-      () => [logOut(token)],
-    );
-    assertSuccess(answer);
-    const [row] = await sql`
-      select revoked, logged_out, (select count(*)::int from identity.audit
-        where event = 'session.logged_out' and target_id = s.id) as recorded
-      from identity.sessions s where id = ${session}`;
-    const expected = { revoked: end === 'revoked', logged_out: end === 'logged_out', recorded: 0 };
-    assert.deepEqual({ ...row }, expected);
-  }
-});
 
 test('a logout needs no bearer, may be repeated, and takes only tokens', async () => {
   const { token, session, username } = await openSession();
@@ -264,14 +233,10 @@ for (const [what, end] of Object.entries(ENDS_OF_ALL)) {
       for (const token of [user.token, second]) assert.equal(await isOpen(url, token), false);
     for (const { token } of [bystander, admin]) assert.equal(await isOpen(identity, token), true);
     const { rows } = await list(`user=${user.id}`);
-    assert.deepEqual(rows.map(flagsOf).sort(), [
-      'false false',
-      'false true',
-      'true false',
-      'true false',
-    ]);
-    assert.deepEqual((await list(`user=${user.id}&active=true`)).total, 0);
-    assert.deepEqual((await list(`user=${user.id}&active=false`)).total, 4);
+    const flags = rows.map(flagsOf).sort().join(', ');
+    assert.equal(flags, 'false false, false true, true false, true false');
+    assert.equal((await list(`user=${user.id}&active=true`)).total, 0);
+    assert.equal((await list(`user=${user.id}&active=false`)).total, 4);
     assert.deepEqual(await trail(user.id), [{ count: 2, target_id: null, detail: '' }]);
     if (what !== 'disabled') return;
     assertSuccess(await change(user.id, { enabled: true }));
@@ -283,9 +248,9 @@ for (const [what, end] of Object.entries(ENDS_OF_ALL)) {
 test('a session that was revoked with all others is not revoked or logged out again', async () => {
   const user = await enter();
   const { id } = await sessionOf(identity, user.token);
-  assertRevoked(await revokeOf(user.id), '1 session revoked.');
+  assertRevoked(await revokeOf(user.id), ONE);
   for (const path of [`${id}/revoke`, `revoke?session=${user.token}`])
-    assertRevoked(await revoke(path), '0 sessions revoked.');
+    assertRevoked(await revoke(path), NONE);
   assertSuccess(await call(null, 'POST', '/api/auth/logout', { session: user.token }));
   // The service asks for no logout of a revoked session, unless the revocation comes in between.
   await logOutSession(database, COMMAND_LINE, id);
@@ -300,7 +265,7 @@ test('more than 10,000 ended sessions are not counted', async () => {
   const { id } = await add();
   await addSessions(id, 10_001);
   assertRevoked(await revokeOf(id), 'More than 10,000 sessions revoked.');
-  assertRevoked(await revokeOf(id), '0 sessions revoked.');
+  assertRevoked(await revokeOf(id), NONE);
   const counted = { count: 10_000, target_id: null, detail: 'more than 10,000' };
   assert.deepEqual(await trail(id), [counted]);
   await sql`delete from identity.sessions where user_id = ${id}`;

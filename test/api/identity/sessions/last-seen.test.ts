@@ -110,26 +110,6 @@ test('a bearer check writes nothing: it works while every table is locked', asyn
   assert.equal(keys.length, 1);
 });
 
-test('a use is recorded at most once a minute, and extends no session', async () => {
-  const recent = await open();
-  const old = await open();
-  await lastSeen(recent, '40 seconds');
-  await lastSeen(old, '61 seconds');
-  const versions = () =>
-    sql`select xmin::text, expires_at from identity.sessions order by id = ${old.id}`;
-  const [recentBefore, oldBefore] = await versions();
-  for (const expected of [true, false]) {
-    const [, before] = await versions();
-    for (const session of [recent, old]) await touch(session);
-    await recordUse();
-    const [recentNow, oldNow] = await versions();
-    assert.deepEqual(recentNow, recentBefore);
-    assert.deepEqual(oldNow?.expires_at, oldBefore?.expires_at);
-    assert.equal(oldNow?.xmin !== before?.xmin, expected);
-  }
-  assert.ok((await seenSeconds(old)) < 30);
-});
-
 test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', async () => {
   const idle = await openAda();
   const used = await openAda();
