@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { assertCreated, type Person, startIdentity } from '../../../support/api-users.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { meanwhile } from '../../../support/meanwhile.ts';
 import {
   assertError,
