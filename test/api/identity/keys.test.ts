@@ -120,7 +120,7 @@ test('a key is created for its caller, is shown in full only once, and is stored
   }
 });
 
-test('an expiry is in the future, kept to the millisecond, and by the clock of the database', async () => {
+test('an expiry is in the future, and kept to the millisecond', async () => {
   const past = [new Date(0), new Date(Date.now() - 1_000)];
   for (const expires_at of past)
     assertError(await create(admin.token, { expires_at }), 400, 'invalid_body', ['/expires_at']);
@@ -128,14 +128,6 @@ test('an expiry is in the future, kept to the millisecond, and by the clock of t
   const { data } = (await create(admin.token, { expires_at: '2100-01-31T12:00:00.125+02:00' }))
     .json;
   assert.equal(data.expires_at, '2100-01-31T10:00:00.125Z');
-  for (const [expiry, isValid] of [
-    [sql`now() + interval '1 minute'`, true],
-    [sql`now()`, false],
-    [sql`null`, true],
-  ] as const) {
-    await sql`update identity.api_keys set expires_at = ${expiry} where id = ${data.id}`;
-    assert.equal(await isOpen(identity, data.key), isValid);
-  }
   assert.equal((await create(admin.token, { expires_at: null })).json.data.expires_at, null);
 });
 
@@ -226,12 +218,6 @@ const attemptsIn = (table: string) =>
     });
 type Attempt = ReturnType<typeof attemptsIn>[number];
 
-const CAN = attemptsIn(`
-  create a user in its groups     | POST  | /api/user/           | {NEW,"groups":["customers"]}
-  take a group that it names      | PATCH | /api/user/{customer} | {"groups":["staff"]}
-  make a key with its own scopes  | POST  | /api/key/            | {KEY,"scopes":["orders:read"]}
-`);
-
 /** Cannot: 403, and nothing changes. */
 const CANNOT = attemptsIn(`
   remove second factors | POST | /api/user/{customer}/link | {"remove_factors":true}
@@ -283,13 +269,6 @@ async function sceneOf() {
   };
 }
 
-for (const one of CAN) {
-  test(`a stolen provisioning key can ${one.what}`, async () => {
-    const answer = await (await sceneOf()).attempt(one);
-    assert.ok([200, 201].includes(answer.status), answer.text);
-  });
-}
-
 for (const one of CANNOT) {
   test(`a stolen provisioning key cannot ${one.what}`, async () => {
     const { attempt } = await sceneOf();
@@ -335,15 +314,19 @@ for (const [turn, change, status, code, attempts] of TURNS) {
   }
 }
 
-test('what a provisioning key does names it in the audit trail', async () => {
+test('what a provisioning key can do names it in the audit trail', async () => {
   const { key: whole, id: key_id } = await provisioning();
   const user = (await call(whole, 'POST', '/api/user/', someone({ groups: ['customers'] }))).json
     .data;
   const detail = 'groups +customers';
   assert.deepEqual(await detailOf('user.created', user.id), { detail, key_id });
-  const made = (await create(whole, { user_id: user.id, rights: ['verify'] })).json.data;
+  const body = { user_id: user.id, rights: ['verify'], scopes: GIVEN.scopes };
+  const made = (await create(whole, body)).json.data;
   assert.equal((await detailOf('key.created', made.id)).key_id, key_id);
   assert.deepEqual([made.made_by, made.created_by], [key_id, admin.id]);
+  assertSuccess(await call(whole, 'PATCH', `/api/user/${user.id}`, { groups: [] }));
+  const taken = { detail: 'groups -customers', key_id };
+  assert.deepEqual(await detailOf('user.changed', user.id), taken);
 });
 
 /** A user that the key makes. @returns the user's id, and the status of opening a link for them */

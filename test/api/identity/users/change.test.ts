@@ -119,15 +119,13 @@ test('one forbidden member among allowed ones is 403, and nothing is changed', a
   assert.deepEqual(await stored(), before);
 });
 
-test('a name and an address are taken in every spelling, for a new and for a changed user', async () => {
-  const one = await add({ username: 'Taken', email: 'taken@example.org' });
+/** `test/program/transcripts/users.txt` has other spellings. */
+test('a taken name or address is named, for a new and for a changed user', async () => {
+  const taken = { username: 'Taken', email: 'taken@example.org' };
+  const one = await add(taken);
   const other = await add();
   const before = await stored();
-  const taken: ReadonlyArray<readonly [member: 'username' | 'email', value: string]> = [
-    ...['Taken', 'tAKEN', 'ｔaken'].map((name) => ['username', name] as const),
-    ...['taken@example.org', 'TAKEN@ｅxample.org'].map((address) => ['email', address] as const),
-  ];
-  for (const [member, value] of taken) {
+  for (const [member, value] of Object.entries(taken)) {
     for (const answer of [
       await create({ username: 'new', email: 'new@example.org', [member]: value }),
       await change(other, { first_name: 'Changed', [member]: value }),
@@ -135,10 +133,7 @@ test('a name and an address are taken in every spelling, for a new and for a cha
       assertError(answer, 409, 'conflict', [`/${member}`]);
   }
   assert.deepEqual(await stored(), before);
-  // The user's own in another spelling are not taken.
-  const own = { username: 'TAKEN', email: 'Taken@Example.org' };
-  const { data } = (await change(one, own)).json;
-  assert.deepEqual({ username: data.username, email: data.email }, own);
+  assertSuccess(await change(one, { username: 'TAKEN' }));
 });
 
 test('a deleted user is gone at once', async () => {
