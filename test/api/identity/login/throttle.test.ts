@@ -262,11 +262,6 @@ test('the throttles do not disclose what was tried, and keys differ by database'
 
 // --- At once: `test/store/db/throttle.test.ts` has attempts from many networks
 
-const CODES = new Map([
-  [401, 'invalid_credentials'],
-  [429, 'too_many_requests'],
-]);
-
 for (const name of ['ada', 'nobody-here']) {
   test(`of ${CLIENTS} concurrent wrong logins for "${name}" from one network, five are 401`, async (t) => {
     // On a slow machine, the first delay of 15 seconds would be over before the last attempt.
@@ -283,9 +278,8 @@ for (const name of ['ada', 'nobody-here']) {
       loginFrom(index % 2 === 0 ? identity : replica, address, name),
     );
     const answers = await Promise.all(sent);
-    for (const answer of answers)
-      assertError(answer, answer.status, CODES.get(answer.status) ?? '');
-    assert.equal(answers.filter(({ status }) => status === 401).length, 5);
+    const statuses = answers.map(({ status }) => status).sort();
+    assert.deepEqual(statuses, [...FIVE_THEN_NONE.slice(0, 5), ...Array(CLIENTS - 5).fill(429)]);
     // Those that had been let in before the fifth failure are counted, though they learn nothing.
     const counts = await sql`select attempts::int as n from identity.throttles`;
     const { length } = await sql`select from identity.audit where event = 'login.failed'`;
