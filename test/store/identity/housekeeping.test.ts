@@ -187,25 +187,21 @@ for (const [table, kept, fill] of LARGE) {
 }
 
 test('the names and address of a deleted user are erased after the retention, and nothing else', async () => {
-  const ids = new Map<string, string>();
-  for (const name of ['old', 'recent', 'kept']) ids.set(name, await addUser(one.database, name));
-  const old = ids.get('old') ?? '';
-  for (const [name, ago] of [
-    ['old', '25 hours'],
-    ['recent', '23 hours'],
-  ] as const) {
-    const id = ids.get(name) ?? '';
+  const old = await addUser(one.database, 'old');
+  const recent = await addUser(one.database, 'recent');
+  const kept = await addUser(one.database, 'kept');
+  for (const [ago, id] of Object.entries({ '25 hours': old, '23 hours': recent })) {
     await removeUser(one.database, COMMAND_LINE, id);
     await sql`update identity.users set deleted_at = now() - ${ago}::interval where id = ${id}`;
   }
   const rows = async () => {
     const found = await sql`
-      select * from identity.users where id in ${sql([...ids.values()])} order by id`;
+      select * from identity.users where id in ${sql([old, recent, kept])} order by id`;
     return found.map((row) => ({ ...row }));
   };
   const before = await rows();
   const withHash = before.filter((row) => row.password_hash !== null).map(({ id }) => id);
-  assert.deepEqual(withHash, [ids.get('kept')], 'the hash goes at once');
+  assert.deepEqual(withHash, [kept], 'the hash goes at once');
   const texts = ['username', 'username_key', 'email', 'email_key', 'first_name', 'last_name'];
   const erased = Object.fromEntries(texts.map((name) => [name, '']));
   const runs = await Promise.all(replicas.map(({ run }) => run('erase deleted users')));
