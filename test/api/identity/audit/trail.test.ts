@@ -93,13 +93,10 @@ async function makeKey(bearer: string, body: Record<string, unknown>) {
 
 const root = await logIn('admin', ADMIN_PASSWORD);
 
-test('a login has an entry with its way, user and session', async () => {
+test('a login with its way, and a failed one with its reason, never the name that was tried', async () => {
   const { id, lines } = await logIn('ada');
   const more = { via: 'password', target_id: id, detail: 'password' };
   assert.deepEqual(lines, [ofAda('login.succeeded', more)]);
-});
-
-test('a failed login, with its reason, and never the name that was tried', async () => {
   const disabled = await addUser(database, 'disabled-user', { enabled: false });
   const without = await addUser(database, 'passwordless-user', { password: undefined });
   const attempts: ReadonlyArray<

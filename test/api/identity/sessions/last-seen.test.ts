@@ -1,6 +1,6 @@
 /**
  * A session knows where it comes from and when it was last seen; one that is not seen for too long
- * ends. And the list of sessions: whose, in which order, and which of them are active.
+ * ends. And the list of sessions that are active, and of those that have ended.
  */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';

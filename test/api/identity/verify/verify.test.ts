@@ -118,7 +118,7 @@ test('a cookie that is not exactly one session token is 401', async () => {
   }
 });
 
-test('a wrong bearer or key is rejected even with a right cookie', async () => {
+test('a bearer takes precedence over a key, and a key over a cookie, even a wrong one', async () => {
   const out = await logIn(identity, plain.username, PASSWORD);
   await call(null, 'POST', '/api/auth/logout', { session: out });
   for (const wrong of [
@@ -129,6 +129,9 @@ test('a wrong bearer or key is rejected even with a right cookie', async () => {
     { 'x-api-key': 'key:garbage' },
   ])
     assertStopped(await verify({ cookie, ...wrong }), 401, 'unauthorized');
+  const two = await key(await enter());
+  assertPasses(await verify({ ...bearer(own.key), 'x-api-key': two.key, cookie }), asOwnKey);
+  assertPasses(await verify({ 'x-api-key': own.key, cookie: `session=${admin.token}` }), asOwnKey);
 });
 
 /**
@@ -154,12 +157,6 @@ test('a credential of another program does not hide a key or a cookie', async ()
     assertPasses(await verify({ ...headers, cookie }), asPlain);
     assertPasses(await verify({ ...headers, 'x-api-key': own.key }), asOwnKey);
   }
-});
-
-test('a bearer takes precedence over a key, and a key over a cookie', async () => {
-  const two = await key(await enter());
-  assertPasses(await verify({ ...bearer(own.key), 'x-api-key': two.key, cookie }), asOwnKey);
-  assertPasses(await verify({ 'x-api-key': own.key, cookie: `session=${admin.token}` }), asOwnKey);
 });
 
 type Case = readonly [status: 200 | 403, headers: Record<string, string>, ...required: string[]];
