@@ -43,7 +43,7 @@ export const SLOW_FILES: readonly string[] = [
   'test/api/webhook/large-bodies.test.ts',
   'test/api/hostile/connections.test.ts',
   'test/api/hostile/bodies.test.ts',
-  'test/api/identity/keys/create-revoke.test.ts',
+  'test/api/identity/keys.test.ts',
   'test/api/secrets/log.test.ts',
   'test/api/webhook/stream.test.ts',
   'test/repository/tutorials.test.ts',
