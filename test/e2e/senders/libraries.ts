@@ -21,7 +21,6 @@ interface Libraries {
   readonly svix: Standard;
   readonly '@octokit/webhooks-methods': {
     sign(secret: string, body: string): Promise<string>;
-    verify(secret: string, body: string, signature: string): Promise<boolean>;
   };
   readonly '@octokit/webhooks-examples': unknown;
   readonly stripe: {
@@ -46,11 +45,6 @@ interface Libraries {
   };
   readonly '@notionhq/client': {
     signWebhookPayload(options: { body: string; verificationToken: string }): Promise<string>;
-    verifyWebhookSignature(request: {
-      body: string;
-      signature: string | undefined;
-      verificationToken: string;
-    }): Promise<boolean>;
   };
   readonly '@linear/sdk': unknown;
   readonly '@linear/sdk/webhooks': {

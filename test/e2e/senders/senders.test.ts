@@ -1,18 +1,19 @@
 /**
  * `make e2e NAME=senders`: every kind of request that a sender's own library signs or verifies is
- * accepted, and wrongly signed ones are rejected.
+ * accepted. What is rejected, test/unit/webhook/signatures.test.ts and test/api/webhook/ test.
  */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
+import { runCommand } from '../../support/commands.ts';
 import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
-  PUBLIC_KEYS,
-  signatureOf,
   type SignedSource,
+  signedBy,
   SIGNING_SECRETS,
+  WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 import { installLibraries } from './libraries.ts';
@@ -29,14 +30,17 @@ const { load, needs, read, hasFailed } = installLibraries(
   '@paddle/paddle-node-sdk',
   'discord-interactions',
   '@shopify/shopify-api',
+  'square',
+  '@hubspot/api-client',
+  '@zoom/rivet',
 );
-const { sql, base, database } = await launchWebhook();
+const { sql, base, database, databaseUrl, stored } = await launchWebhook();
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
 type Headers = Readonly<Record<string, string>>;
 type Send = (body: string, headers: Headers) => Promise<Answer>;
-/** @param time seconds since 1970 */
-type Sign = (body: string, secret: string, time: number) => Headers | Promise<Headers>;
+/** The headers with the signature of a body. */
+type Sign = (body: string) => Headers | Promise<Headers>;
 
 async function senderOf(source: SignedSource): Promise<Send> {
   const { token } = await addToken(database, source);
@@ -45,77 +49,45 @@ async function senderOf(source: SignedSource): Promise<Send> {
 
 async function assertAccepted(answer: Answer, event: string, id: string, body: string) {
   assert.deepEqual([answer.status, answer.json?.status], [200, 'accepted'], answer.text);
-  const [row] = await sql`select event, delivery_id, convert_from(body, 'utf8') as body
-    from webhook.events where id = ${answer.json.id}`;
-  assert.deepEqual({ ...row }, { event, delivery_id: id, body });
+  const { event: name, delivery_id, body: kept } = await stored(answer.json.id);
+  assert.deepEqual([name, delivery_id, String(kept)], [event, id, body]);
 }
 
-/**
- * Long bodies and other alphabets are signed as others are; what is signed otherwise is rejected.
- */
-async function assertJudged(
-  send: Send,
-  source: SignedSource,
-  sign: Sign,
-  hasTime: boolean,
-  members: () => object = () => ({}),
-) {
-  const secret = SIGNING_SECRETS[source];
-  const bodyWith = (text: string) =>
-    JSON.stringify({ type: 'thing.made', ...members(), text }, null, 2);
+/** Long bodies and other alphabets are signed as others are. */
+async function assertAnyText(send: Send, sign: Sign, members: () => object = () => ({})) {
   for (const text of ['beyond ASCII: é 🎉', 'x'.repeat(50_000)]) {
-    const body = bodyWith(text);
-    const headers = await sign(body, secret, now());
-    assert.equal((await send(body, headers)).json.status, 'accepted');
-    assert.equal((await send(body, headers)).json.status, 'duplicate');
-    assert.equal((await send(body.replaceAll('made', 'mode'), headers)).status, 401);
+    const body = JSON.stringify({ type: 'thing.made', ...members(), text }, null, 2);
+    assert.equal((await send(body, await sign(body))).json.status, 'accepted');
   }
-  const body = bodyWith('plain');
-  const times = hasTime ? [now() - 310, now() + 310] : [];
-  for (const headers of [
-    await sign(body, `${secret.slice(0, -4)}AAAA`, now()),
-    ...(await Promise.all(times.map((time) => sign(body, secret, time)))),
-  ])
-    assert.equal((await send(body, headers)).status, 401, JSON.stringify(headers));
 }
 
 for (const [name, prefix] of [
   ['standardwebhooks', 'webhook'],
   ['svix', 'svix'],
 ] as const) {
-  test(
-    `${name}: signatures, two secrets in a rotation, and a repetition`,
-    needs(name),
-    async () => {
-      const { Webhook } = await load(name);
-      const send = await senderOf('standard');
-      const other = new Webhook(`whsec_${Buffer.alloc(32, 7).toString('base64')}`);
-      const signAs = (id: string, body: string, secret: string, time: number) => {
-        const webhooks = [other, new Webhook(secret)];
-        const signatures = webhooks.map((webhook) =>
-          webhook.sign(id, new Date(time * 1_000), body),
-        );
-        return {
-          [`${prefix}-id`]: id,
-          [`${prefix}-timestamp`]: String(time),
-          [`${prefix}-signature`]: `${signatures.join(' ')} v1a,AAAA`,
-        };
-      };
-      const id = `msg_${randomUUID()}`;
-      const body = JSON.stringify({ type: 'contact.created', data: { text: 'é 🎉' } });
-      const headers = signAs(id, body, SIGNING_SECRETS.standard, now());
-      assert.ok(new Webhook(SIGNING_SECRETS.standard).verify(body, headers));
-      await assertAccepted(await send(body, headers), 'contact.created', id, body);
-      const repeated = await send(body, signAs(id, body, SIGNING_SECRETS.standard, now() - 4));
-      assert.equal(repeated.json.status, 'duplicate');
-      await assertJudged(
-        send,
-        'standard',
-        (text, secret, time) => signAs(`msg_${text.length}`, text, secret, time),
-        true,
+  test(`${name}: signatures of two secrets in a rotation`, needs(name), async () => {
+    const { Webhook } = await load(name);
+    const send = await senderOf('standard');
+    const other = new Webhook(`whsec_${Buffer.alloc(32, 7).toString('base64')}`);
+    const own = new Webhook(SIGNING_SECRETS.standard);
+    const signAs = (id: string, body: string) => {
+      const time = now();
+      const [first, second] = [other, own].map((webhook) =>
+        webhook.sign(id, new Date(time * 1_000), body),
       );
-    },
-  );
+      return {
+        [`${prefix}-id`]: id,
+        [`${prefix}-timestamp`]: String(time),
+        [`${prefix}-signature`]: `${first} ${second} v1a,AAAA`,
+      };
+    };
+    const id = `msg_${randomUUID()}`;
+    const body = JSON.stringify({ type: 'contact.created', data: { text: 'é 🎉' } });
+    const headers = signAs(id, body);
+    assert.ok(own.verify(body, headers));
+    await assertAccepted(await send(body, headers), 'contact.created', id, body);
+    await assertAnyText(send, (text) => signAs(`msg_${text.length}`, text));
+  });
 }
 
 test(
@@ -124,10 +96,10 @@ test(
   async () => {
     const { sign } = await load('@octokit/webhooks-methods');
     const send = await senderOf('github');
-    const signAs = async (event: string, id: string, body: string, secret: string) => ({
+    const signAs = async (event: string, id: string, body: string) => ({
       'x-github-event': event,
       'x-github-delivery': id,
-      'x-hub-signature-256': await sign(secret, body),
+      'x-hub-signature-256': await sign(SIGNING_SECRETS.github, body),
     });
     const definitions: ReadonlyArray<{ name: string; examples: readonly object[] }> = JSON.parse(
       read('@octokit/webhooks-examples/api.github.com/index.json'),
@@ -143,14 +115,12 @@ test(
         [form, FORM],
       ] as const) {
         const id = randomUUID();
-        const signed = await signAs(name, id, body, SIGNING_SECRETS.github);
-        const answer = await send(body, { ...type, ...signed });
+        const answer = await send(body, { ...type, ...(await signAs(name, id, body)) });
         if (name === 'ping') assert.equal(answer.status, 200);
         else await assertAccepted(answer, name, id, body);
       }
     }
-    const signLength: Sign = (body, secret) => signAs('push', `${body.length}`, body, secret);
-    await assertJudged(send, 'github', signLength, false);
+    await assertAnyText(send, (body) => signAs('push', `${body.length}`, body));
   },
 );
 
@@ -158,9 +128,11 @@ test('stripe: every type of event, and of thin event', needs('stripe'), async ()
   const { default: Stripe } = await load('stripe');
   const stripe = new Stripe('sk_test_not_a_real_key');
   const send = await senderOf('stripe');
-  const sign: Sign = (payload, secret, timestamp) => ({
-    'stripe-signature': stripe.webhooks.generateTestHeaderString({ payload, secret, timestamp }),
-  });
+  const secret = SIGNING_SECRETS.stripe;
+  const sign = (payload: string) => {
+    const signed = { payload, secret, timestamp: now() };
+    return { 'stripe-signature': stripe.webhooks.generateTestHeaderString(signed) };
+  };
   const idOf = () => `evt_${randomUUID()}`;
   for (const [object, file, parse] of [
     ['event', 'Events.d.ts', stripe.webhooks.constructEvent.bind(stripe.webhooks)],
@@ -174,25 +146,23 @@ test('stripe: every type of event, and of thin event', needs('stripe'), async ()
     for (const type of types) {
       const id = idOf();
       const body = JSON.stringify({ id, object, type, created: now(), context: null }, null, 2);
-      const headers = await sign(body, SIGNING_SECRETS.stripe, now());
-      const parsed = parse(body, headers['stripe-signature'] ?? '', SIGNING_SECRETS.stripe);
-      assert.equal(parsed.type, type);
+      const headers = sign(body);
+      assert.equal(parse(body, headers['stripe-signature'], secret).type, type);
       await assertAccepted(await send(body, headers), type, id, body);
     }
   }
-  await assertJudged(send, 'stripe', sign, true, () => ({ id: idOf() }));
+  await assertAnyText(send, sign, () => ({ id: idOf() }));
 });
 
 test('slack: events, commands, interactions and ssl_check', needs('@slack/bolt'), async () => {
   const { isValidSlackRequest } = await load('@slack/bolt');
   const send = await senderOf('slack');
-  // This library only verifies. Both sides must agree whether a request is valid.
-  const sign: Sign = (body, secret, time) => {
-    const headers = signatureOf('slack', secret, body, { at: time });
-    const received = { ...headers, 'x-slack-request-timestamp': time };
-    const signingSecret = SIGNING_SECRETS.slack;
-    const isValid = isValidSlackRequest({ signingSecret, body, headers: received });
-    assert.equal(isValid, secret === signingSecret && time > now() - 300);
+  // This library only verifies.
+  const sign = (body: string) => {
+    const headers = signedBy('slack', body);
+    const received = { ...headers, 'x-slack-request-timestamp': now() };
+    const request = { signingSecret: SIGNING_SECRETS.slack, body, headers: received };
+    assert.equal(isValidSlackRequest(request), true);
     return headers;
   };
   const form = (fields: Record<string, string>) => new URLSearchParams(fields).toString();
@@ -210,12 +180,11 @@ test('slack: events, commands, interactions and ssl_check', needs('@slack/bolt')
     ['ssl_check=1&token=x', []],
   ] as const) {
     const before = await events();
-    const headers = await sign(body, SIGNING_SECRETS.slack, now());
-    const answer = await send(body, { ...headers, ...FORM });
+    const answer = await send(body, { ...sign(body), ...FORM });
     assert.deepEqual([answer.status, answer.text], [200, ''], body);
     assert.deepEqual(await events(), [...before, ...event]);
   }
-  await assertJudged(send, 'slack', sign, true, () => ({ event_id: `Ev${randomUUID()}` }));
+  await assertAnyText(send, sign, () => ({ event_id: `Ev${randomUUID()}` }));
 });
 
 test('shopify: webhooks and Events', needs('@shopify/shopify-api'), async () => {
@@ -229,8 +198,8 @@ test('shopify: webhooks and Events', needs('@shopify/shopify-api'), async () => 
     isEmbeddedApp: true,
   });
   const send = await senderOf('shopify');
-  const signAs = async (prefix: string, id: string, body: string, secret: string) => {
-    const [mac = ''] = Object.values(signatureOf('shopify', secret, body));
+  const signAs = async (prefix: string, id: string, body: string) => {
+    const [mac = ''] = Object.values(signedBy('shopify', body));
     const headers = {
       [`${prefix}hmac-sha256`]: mac,
       [`${prefix}topic`]: 'Product',
@@ -245,81 +214,53 @@ test('shopify: webhooks and Events', needs('@shopify/shopify-api'), async () => 
     };
     const rawRequest = { method: 'POST', url: '/webhook', headers };
     const { valid }: { valid?: boolean } = await webhooks.validate({ rawBody: body, rawRequest });
-    assert.equal(valid, secret === SIGNING_SECRETS.shopify);
+    assert.equal(valid, true);
     return headers;
   };
   const body = JSON.stringify({ id: 1, title: 'é' });
   for (const prefix of ['x-shopify-', 'shopify-']) {
     const id = randomUUID();
-    const headers = await signAs(prefix, id, body, SIGNING_SECRETS.shopify);
+    const headers = await signAs(prefix, id, body);
     await assertAccepted(await send(body, headers), 'Product', id, body);
-    assert.equal((await send(body, headers)).json.status, 'duplicate');
   }
-  const sign: Sign = (text, secret) => signAs('x-shopify-', `${text.length}`, text, secret);
-  await assertJudged(send, 'shopify', sign, false);
+  await assertAnyText(send, (text) => signAs('x-shopify-', `${text.length}`, text));
 });
 
-test('paddle: an event, and its replay', needs('@paddle/paddle-node-sdk'), async () => {
+test('paddle: both sides sign alike', needs('@paddle/paddle-node-sdk'), async () => {
   const { Paddle } = await load('@paddle/paddle-node-sdk');
   const { webhooks } = new Paddle('not a real key');
-  const send = await senderOf('paddle');
-  const sign: Sign = async (body, secret, time) => {
-    const headers = signatureOf('paddle', secret, body, { at: time });
+  const sign: Sign = async (body) => {
+    const headers = signedBy('paddle', body);
     const sent = headers['paddle-signature'] ?? '';
-    // The library throws for some invalid signatures.
-    const isValid = await webhooks
-      .isSignatureValid(body, SIGNING_SECRETS.paddle, sent)
-      .catch(() => false);
-    const isRecent = Math.abs(time - now()) < 5;
-    if (isRecent) assert.equal(isValid, secret === SIGNING_SECRETS.paddle);
+    assert.equal(await webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, sent), true);
     return headers;
   };
-  const event_id = `evt_${randomUUID()}`;
-  const statuses: string[] = [];
-  for (const notification_id of ['ntf_01aaa', 'ntf_01bbb']) {
-    const body = JSON.stringify({ event_id, event_type: 'transaction.billed', notification_id });
-    const answer = await send(body, await sign(body, SIGNING_SECRETS.paddle, now()));
-    statuses.push(answer.json.status);
-  }
-  assert.deepEqual(statuses, ['accepted', 'duplicate']);
   const members = () => ({ event_id: `evt_${randomUUID()}`, event_type: 'thing.made' });
-  await assertJudged(send, 'paddle', sign, true, members);
+  await assertAnyText(await senderOf('paddle'), sign, members);
 });
 
 test('notion: both sides sign alike', needs('@notionhq/client'), async () => {
-  const { signWebhookPayload, verifyWebhookSignature } = await load('@notionhq/client');
-  const sign: Sign = async (body, secret) => {
-    const signature = signatureOf('notion', secret, body)['x-notion-signature'];
-    const asked = { body, signature, verificationToken: secret };
-    assert.equal(await verifyWebhookSignature(asked), true);
-    return { 'x-notion-signature': await signWebhookPayload({ body, verificationToken: secret }) };
-  };
-  const members = () => ({ id: randomUUID() });
-  await assertJudged(await senderOf('notion'), 'notion', sign, false, members);
+  const { signWebhookPayload } = await load('@notionhq/client');
+  const verificationToken = SIGNING_SECRETS.notion;
+  const sign: Sign = async (body) => ({
+    'x-notion-signature': await signWebhookPayload({ body, verificationToken }),
+  });
+  await assertAnyText(await senderOf('notion'), sign, () => ({ id: randomUUID() }));
 });
 
 test('discord: PING and every type of event', needs('discord-interactions'), async () => {
   const { WebhookEventType, verifyKey } = await load('discord-interactions');
   const send = await senderOf('discord');
-  const key = SIGNING_SECRETS.discord;
   const types = Object.values(WebhookEventType);
   assert.ok(types.length > 2);
-  const bodies = [null, ...types].map((type) => {
+  for (const type of [null, ...types]) {
     const event = { type, timestamp: new Date().toISOString(), data: {} };
-    return JSON.stringify({ version: 1, type: type === null ? 0 : 1, ...(type && { event }) });
-  });
-  const [ping = ''] = bodies;
-  for (const [body, signedWith, sent] of [
-    ...bodies.map((one) => [one, key, one] as const),
-    [ping, PUBLIC_KEYS[1]?.hex ?? '', ping],
-    [ping, key, `${ping} `],
-  ] as const) {
-    const headers = signatureOf('discord', signedWith, body);
+    const kind = type === null ? { type: 0 } : { type: 1, event };
+    const body = JSON.stringify({ version: 1, ...kind });
+    const headers = signedBy('discord', body);
     const { 'x-signature-ed25519': signature = '', 'x-signature-timestamp': time = '' } = headers;
-    const isValid = await verifyKey(sent, signature, time, key);
-    assert.equal(isValid, signedWith === key && sent === body);
-    for (const answer of [await send(sent, headers), await send(sent, headers)])
-      assert.equal(answer.status, isValid ? 204 : 401);
+    assert.equal(await verifyKey(body, signature, time, SIGNING_SECRETS.discord), true);
+    assert.equal((await send(body, headers)).status, 204);
   }
   const rows = await sql`select event from webhook.events where source = 'discord'
     order by received_at`;
@@ -336,10 +277,9 @@ const LINEAR_TYPES = [
   ...['Reaction', 'User', 'IssueSLA', 'OAuthApp', 'AppUserNotification', 'PermissionChange'],
   'AgentSessionEvent',
 ];
-test('linear: every type of event, and late retries', needs('@linear/sdk'), async () => {
+test('linear: every type of event', needs('@linear/sdk'), async () => {
   const { LinearWebhookClient } = await load('@linear/sdk/webhooks');
-  const secret = SIGNING_SECRETS.linear;
-  const client = new LinearWebhookClient(secret);
+  const client = new LinearWebhookClient(SIGNING_SECRETS.linear);
   const handler = client.createHandler();
   const handled: string[] = [];
   handler.on('*', ({ type }) => {
@@ -347,32 +287,94 @@ test('linear: every type of event, and late retries', needs('@linear/sdk'), asyn
   });
   const send = await senderOf('linear');
   const createdAt = new Date().toISOString();
-  const requestOf = (type: string, signedWith: string, ageMs: number) => {
-    const webhookTimestamp = Date.now() - ageMs;
+  for (const type of LINEAR_TYPES) {
+    const webhookTimestamp = Date.now();
     const body = JSON.stringify({ action: 'update', type, createdAt, webhookTimestamp });
     const id = randomUUID();
     const sender = { 'linear-event': type, 'linear-delivery': id };
-    return { body, id, headers: { ...signatureOf('linear', signedWith, body), ...sender } };
-  };
-  for (const type of LINEAR_TYPES) {
-    const { body, id, headers } = requestOf(type, secret, 0);
+    const headers = { ...signedBy('linear', body), ...sender };
     const request = new Request('http://localhost/', { method: 'POST', body, headers });
     assert.equal((await handler(request)).status, 200);
-    const answer = await send(body, headers);
-    await assertAccepted(answer, type, id, body);
-    const replayed = await send(body, { ...headers, 'linear-delivery': randomUUID() });
-    assert.deepEqual(replayed.json, { id: answer.json.id, status: 'duplicate' });
+    await assertAccepted(await send(body, headers), type, id, body);
   }
   assert.deepEqual(handled, LINEAR_TYPES);
-  // The library has no time for the retries after an hour and after six, of the same bytes.
-  for (const [ageMs, signedWith, isAccepted] of [
-    [3_660_000, secret, true],
-    [7 * 3_600_000, secret, true],
-    [9 * 3_600_000, secret, false],
-    [0, 'another secret', false],
-  ] as const) {
-    const { body, headers } = requestOf('Issue', signedWith, ageMs);
-    assert.equal((await send(body, headers)).status, isAccepted ? 200 : 401, `${ageMs} ms old`);
+});
+
+// --- Senders without a row of their own, as docs/custom-senders.md describes them
+
+const SECRET = 'the signing secret of a sender';
+const mac = (text: string) => createHmac('sha256', SECRET).update(text);
+
+/** Makes a token. @returns a function that sends a request with it */
+async function customSender(...description: readonly string[]): Promise<Send> {
+  const words = ['token', 'create', '--source', 'custom', '--signing-secret-file', '-'];
+  const environment = { DATABASE_URL: databaseUrl, WEBHOOK_SECRET };
+  const { code, stdout, stderr } = await runCommand(
+    [...words, ...description],
+    environment,
+    SECRET,
+  );
+  assert.equal(code, 0, stderr);
+  return (body, headers) => ask('POST', base, { bearer: stdout.trim(), body, headers });
+}
+
+test('square: the notification address is a part of the text', needs('square'), async () => {
+  const { WebhooksHelper } = await load('square');
+  const notificationUrl = 'https://hooks.example.org/square';
+  const header = 'x-square-hmacsha256-signature';
+  const send = await customSender(
+    ...['--signature-header', header, '--encoding', 'base64'],
+    ...['--signed-text', `${notificationUrl}{body}`],
+    ...['--event-name', '/type', '--delivery-id', '/event_id'],
+  );
+  const id = randomUUID();
+  const body = JSON.stringify({ type: 'payment.made', event_id: id, data: { object: {} } });
+  const signature = mac(notificationUrl + body).digest('base64');
+  const signed = { requestBody: body, signatureHeader: signature, signatureKey: SECRET };
+  assert.ok(await WebhooksHelper.verifySignature({ ...signed, notificationUrl }));
+  await assertAccepted(await send(body, { [header]: signature }), 'payment.made', id, body);
+});
+
+test('hubspot: method, address, body and time', needs('@hubspot/api-client'), async () => {
+  const { Signature } = await load('@hubspot/api-client');
+  const address = 'https://hooks.example.org/hubspot';
+  const send = await customSender(
+    ...['--signature-header', 'X-HubSpot-Signature-v3', '--encoding', 'base64'],
+    ...['--signed-text', `POST${address}{body}{timestamp}`],
+    ...['--time', 'X-HubSpot-Request-Timestamp', '--event-name', '/0/subscriptionType'],
+  );
+  const body = JSON.stringify([{ subscriptionType: 'contact.made', objectId: 1 }]);
+  const timestamp = Date.now();
+  const signature = mac(`POST${address}${body}${timestamp}`).digest('base64');
+  const signed = { method: 'POST', url: address, requestBody: body, timestamp, signature };
+  assert.ok(Signature.isValid({ ...signed, signatureVersion: 'v3', clientSecret: SECRET }));
+  const { json } = await send(body, {
+    'x-hubspot-request-timestamp': `${timestamp}`,
+    'x-hubspot-signature-v3': signature,
+  });
+  assert.equal((await stored(json.id)).event, 'contact.made');
+});
+
+test('zoom: events, and the answer to the check of the address', needs('@zoom/rivet'), async () => {
+  const { AwsLambdaReceiver } = await load('@zoom/rivet/users');
+  const receive = new AwsLambdaReceiver({ webhooksSecretToken: SECRET }).start();
+  const send = await customSender(
+    ...['--signature-header', 'x-zm-signature', '--signature-prefix', 'v0='],
+    ...['--signed-text', 'v0:{timestamp}:{body}', '--time', 'x-zm-request-timestamp'],
+    ...['--event-name', '/event'],
+  );
+  const event = { event: 'meeting.made', payload: {} };
+  const payload = { plainToken: 'qgg8vlvZRS6UYooatFL8Aw' };
+  for (const content of [event, { event: 'endpoint.url_validation', payload }]) {
+    const body = JSON.stringify(content);
+    const time = `${now()}`;
+    const signature = `v0=${mac(`v0:${time}:${body}`).digest('hex')}`;
+    const headers = { 'x-zm-request-timestamp': time, 'x-zm-signature': signature };
+    const known = await receive({ body, headers, isBase64Encoded: false }, {});
+    const { status, json } = await send(body, headers);
+    assert.deepEqual([known.statusCode, status], [200, 200]);
+    if (content === event) assert.equal((await stored(json.id)).event, 'meeting.made');
+    else assert.deepEqual(json, JSON.parse(known.body));
   }
 });
 
