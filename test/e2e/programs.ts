@@ -123,22 +123,14 @@ async function untilReady(
   program: Program,
 ): Promise<string | undefined> {
   const { isReady = async () => true } = program;
-  let end: string | undefined;
-  run.ended.then(
-    (status) => {
-      end = `it ended with status ${status}`;
-    },
-    (error: unknown) => {
-      end = String(error);
-    },
-  );
+  const ended = run.ended.then((status) => `it ended with status ${status}`, String);
   const deadline = performance.now() + LIMIT_MS;
-  while (end === undefined) {
+  for (;;) {
+    const end = await Promise.race([ended, sleep(20, undefined)]);
+    if (end !== undefined) return end;
     if ((await isOpen(port)) && (await isReady(port))) return undefined;
     if (performance.now() > deadline) return 'it took too long';
-    await sleep(20);
   }
-  return end;
 }
 
 async function isOpen(port: number): Promise<boolean> {

@@ -19,11 +19,11 @@ const answerer = await startBrowser();
 checkAfterEach(asker, service);
 checkAfterEach(answerer, service);
 
-type Links = Readonly<{ send: string; keep: string }>;
 const TITLE = 'Password of the shop';
 const WITHDRAWN = 'This request was withdrawn';
 
-async function askFor(kind: 'text' | 'file' = 'text'): Promise<Links> {
+/** @returns the link to send and the link to keep */
+async function askFor(kind: 'text' | 'file' = 'text') {
   await openForm(asker, `${service.url}/request`);
   await asker.fill('title', TITLE);
   await asker.click(`kind-${kind}`);
@@ -78,11 +78,7 @@ test('the kept link shows the answer while it is open, once', async () => {
 test('a file at the limit that is dropped on the page that answers is sent', async () => {
   const links = await askFor('file');
   await openRequest(links.send);
-  await answerer.run(`
-    const dataTransfer = new DataTransfer();
-    dataTransfer.items.add(new File([new Uint8Array(1_048_576).fill(7)], '7.bin'));
-    const options = { dataTransfer, bubbles: true, cancelable: true };
-    document.getElementById('file').dispatchEvent(new DragEvent('drop', options));`);
+  await answerer.dropFiles('file', 1_048_576);
   await answerer.click('submit');
   await answerer.untilVisible('sent');
   await reveal(asker, links.keep);

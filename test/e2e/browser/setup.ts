@@ -19,7 +19,6 @@ export async function startService(settings: Readonly<Record<string, string>> = 
   return {
     url,
     sql: service.sql,
-    log: service.log,
     /** Standard output and standard error so far. */
     output: () => service.stdout() + service.stderr(),
     /** The API. */

@@ -80,7 +80,7 @@ export async function createAccess(setup: ProxySetup, port: number) {
     [userKey.key, { ...ofUser, 'x-auth-key-id': userKey.id }],
     [userlessKey.key, { 'x-auth-super-admin': 'false', 'x-auth-key-id': userlessKey.id }],
   ] as const;
-  return { setup, port, user, session, bySession, identities, ...watch(setup, port) };
+  return { setup, port, session, bySession, identities, ...watch(setup, port) };
 }
 
 interface Expected {
@@ -97,19 +97,16 @@ export function testForwardAuth(access: Access, expected: Expected): void {
   addGroupTests(access);
   addContentTests(access);
   addAddressTests(access);
-  addEndTests(access, expected.statusWithoutGatehouse);
+  addEndTest(access, expected.statusWithoutGatehouse);
 }
 
-function addCredentialTests({ setup, identify, rejects, ...access }: Access): void {
-  const { session, identities, bySession } = access;
-
+function addCredentialTests({ setup, identify, rejects, session, identities }: Access): void {
   test('a request without a valid credential gets 401 and a challenge', async () => {
     const { headers } = await rejects(401, { headers: [['Cookie', 'theme=dark']] });
     assert.equal(headers.get('www-authenticate'), 'Bearer');
-    for (const token of ['', ...identities.map(([one]) => `${one}0`)]) {
-      for (const wrong of [bearer(token), cookie(token), [['X-API-Key', token]] as const])
-        await rejects(401, { headers: wrong });
-    }
+    const wrong = `${session}0`;
+    for (const headers of [bearer(wrong), cookie(wrong), [['X-API-Key', wrong]] as const])
+      await rejects(401, { headers });
   });
 
   test('a session and a key pass in each of their headers, with their identity', async () => {
@@ -118,8 +115,6 @@ function addCredentialTests({ setup, identify, rejects, ...access }: Access): vo
       for (const headers of [bearer(token), other])
         assert.deepEqual(await identify({ headers }), expected);
     }
-    const headers = cookie(session.replace(':', '%3A'));
-    assert.deepEqual(await identify({ headers }), bySession);
   });
 
   test('the longest name and address decode to the stored values', async () => {
@@ -254,24 +249,16 @@ function addPathTests({ setup, port, passes, rejects, ...access }: Access): void
 }
 
 function addGroupTests({ setup, identify, rejects, identities }: Access): void {
-  test('a path for groups opens to their members and keys, and to nobody else', async () => {
+  test('a path for groups opens to their members, and to nobody else', async () => {
     for (const path of ['/team', '/team/wiki?x=1', '//team', '/%74eam', '/TEAM']) {
       await rejects(401, { path });
       for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
     }
-    const member = await setup.addMember();
-    const token = await logIn(setup.url, member.username, PASSWORD);
-    for (const groups of [['staff'], ['admins'], ['visitors']]) {
-      await setup.changeUser(member.id, { groups });
-      const { key } = await setup.addKey(setup.admin, { user_id: null, groups });
-      for (const headers of [token, key].map(bearer)) {
-        if (groups.includes('visitors')) await rejects(403, { path: '/team', headers });
-        else
-          assert.deepEqual(
-            (await identify({ path: '/team', headers }))['x-auth-groups'],
-            groups[0],
-          );
-      }
+    for (const groups of ['staff', 'admins', 'visitors']) {
+      const { key } = await setup.addKey(setup.admin, { user_id: null, groups: [groups] });
+      const sent = { path: '/team', headers: bearer(key) };
+      if (groups === 'visitors') await rejects(403, sent);
+      else assert.equal((await identify(sent))['x-auth-groups'], groups);
     }
   });
 }
@@ -374,17 +361,8 @@ function addAddressTests({ port, passes, session }: Access): void {
   });
 }
 
-/** The last of all: they stop Gatehouse. */
-function addEndTests({ setup, passes, rejects, user }: Access, status: number): void {
-  const { url, admin, call, gatehouse } = setup;
-
-  test('a revoked session is rejected on the next request', async () => {
-    const token = await logIn(url, user.username, PASSWORD);
-    await passes({ headers: cookie(token) });
-    await call('DELETE', `/api/session/revoke?session=${token}`, undefined, token);
-    for (const headers of [cookie(token), bearer(token)]) await rejects(401, { headers });
-  });
-
+/** The last of all: it stops Gatehouse. */
+function addEndTest({ setup: { admin, gatehouse }, passes, rejects }: Access, status: number) {
   test('while Gatehouse is unreachable, guarded paths fail and public paths work', async () => {
     await passes({ headers: bearer(admin) });
     await gatehouse.stop();

@@ -282,7 +282,7 @@ test('linear: every type of event', needs('@linear/sdk'), async () => {
   const client = new LinearWebhookClient(SIGNING_SECRETS.linear);
   const handler = client.createHandler();
   const handled: string[] = [];
-  handler.on('*', ({ type }) => {
+  handler.on('*', ({ type }: Readonly<{ type: string }>) => {
     handled.push(type);
   });
   const send = await senderOf('linear');
