@@ -1,7 +1,6 @@
 /** The inbox page in a real browser: what an operator sees, of which events. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { OPERATOR_TOKEN } from '../../support/inbox.ts';
@@ -121,20 +120,14 @@ test('the view and an event have addresses; Back leads through them', async () =
   assert.equal(await browser.address(), `${url}/inbox?status=dead`);
 });
 
-test('a link to an event that was cut, is unknown or was removed says so', async () => {
-  const cut = /^The address of this event is incomplete or wrong\./;
-  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
-  for (const [id, problem] of [
-    [dead.slice(0, -1), cut],
-    [randomUUID(), unknown],
-  ] as const) {
-    await list(`?id=${id}`);
-    await browser.untilText('one-problem', problem);
-    assert.equal(await browser.isVisible('found'), false);
-  }
+test('a link to an event that was cut or removed says so', async () => {
+  await list(`?id=${dead.slice(0, -1)}`);
+  await browser.untilText('one-problem', /^The address of this event is incomplete or wrong\./);
+  assert.equal(await browser.isVisible('found'), false);
   await show(await put({ event: 'gone soon', age: 15 }));
   await removeEvents('gone soon');
-  await browser.untilText('one-problem', unknown);
+  const removed = /^There is no event with this id, or it is no longer kept\.$/;
+  await browser.untilText('one-problem', removed);
 });
 
 test('an event shows its body, headers, and each attempt with its answer', async () => {

@@ -10,6 +10,7 @@ import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
   addToken,
   now,
+  SAMPLES,
   type SignedSource,
   signedBy,
   SIGNING_SECRETS,
@@ -34,7 +35,7 @@ const { load, needs, read, hasFailed } = installLibraries(
   '@hubspot/api-client',
   '@zoom/rivet',
 );
-const { sql, base, database, databaseUrl, stored } = await launchWebhook();
+const { base, database, databaseUrl, stored } = await launchWebhook();
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
 
 type Headers = Readonly<Record<string, string>>;
@@ -54,8 +55,10 @@ async function assertAccepted(answer: Answer, event: string, id: string, body: s
 }
 
 /** Long bodies and other alphabets are signed as others are. */
+const TEXTS = ['beyond ASCII: é 🎉', 'x'.repeat(50_000)];
+
 async function assertAnyText(send: Send, sign: Sign, members: () => object = () => ({})) {
-  for (const text of ['beyond ASCII: é 🎉', 'x'.repeat(50_000)]) {
+  for (const text of TEXTS) {
     const body = JSON.stringify({ type: 'thing.made', ...members(), text }, null, 2);
     assert.equal((await send(body, await sign(body))).json.status, 'accepted');
   }
@@ -154,91 +157,6 @@ test('stripe: every type of event, and of thin event', needs('stripe'), async ()
   await assertAnyText(send, sign, () => ({ id: idOf() }));
 });
 
-test('slack: events, commands, interactions and ssl_check', needs('@slack/bolt'), async () => {
-  const { isValidSlackRequest } = await load('@slack/bolt');
-  const send = await senderOf('slack');
-  // This library only verifies.
-  const sign = (body: string) => {
-    const headers = signedBy('slack', body);
-    const received = { ...headers, 'x-slack-request-timestamp': now() };
-    const request = { signingSecret: SIGNING_SECRETS.slack, body, headers: received };
-    assert.equal(isValidSlackRequest(request), true);
-    return headers;
-  };
-  const form = (fields: Record<string, string>) => new URLSearchParams(fields).toString();
-  const kinds = ['block_actions', 'shortcut', 'message_action', 'view_submission', 'view_closed'];
-  const events = async () =>
-    (await sql`select event from webhook.events where source = 'slack' order by received_at`).map(
-      ({ event }) => String(event),
-    );
-  for (const [body, event] of [
-    [form({ command: '/weather', text: '94070 é', trigger_id: 'one' }), ['/weather']],
-    ...kinds.map((type) => {
-      const payload = JSON.stringify({ type, trigger_id: randomUUID() });
-      return [form({ payload }), [type]] as const;
-    }),
-    ['ssl_check=1&token=x', []],
-  ] as const) {
-    const before = await events();
-    const answer = await send(body, { ...sign(body), ...FORM });
-    assert.deepEqual([answer.status, answer.text], [200, ''], body);
-    assert.deepEqual(await events(), [...before, ...event]);
-  }
-  await assertAnyText(send, sign, () => ({ event_id: `Ev${randomUUID()}` }));
-});
-
-test('shopify: webhooks and Events', needs('@shopify/shopify-api'), async () => {
-  await load('@shopify/shopify-api/adapters/node');
-  const { shopifyApi } = await load('@shopify/shopify-api');
-  const { webhooks } = shopifyApi({
-    apiKey: 'not a real key',
-    apiSecretKey: SIGNING_SECRETS.shopify,
-    apiVersion: '2026-01',
-    hostName: 'shop.example.org',
-    isEmbeddedApp: true,
-  });
-  const send = await senderOf('shopify');
-  const signAs = async (prefix: string, id: string, body: string) => {
-    const [mac = ''] = Object.values(signedBy('shopify', body));
-    const headers = {
-      [`${prefix}hmac-sha256`]: mac,
-      [`${prefix}topic`]: 'Product',
-      [`${prefix}webhook-id`]: id,
-      [`${prefix}event-id`]: randomUUID(),
-      [`${prefix}shop-domain`]: 'shop.myshopify.com',
-      [`${prefix}api-version`]: '2026-04',
-      [`${prefix}triggered-at`]: new Date().toISOString(),
-      [`${prefix}handle`]: 'h',
-      [`${prefix}action`]: 'update',
-      [`${prefix}resource-id`]: 'gid://shopify/Product/1',
-    };
-    const rawRequest = { method: 'POST', url: '/webhook', headers };
-    const { valid }: { valid?: boolean } = await webhooks.validate({ rawBody: body, rawRequest });
-    assert.equal(valid, true);
-    return headers;
-  };
-  const body = JSON.stringify({ id: 1, title: 'é' });
-  for (const prefix of ['x-shopify-', 'shopify-']) {
-    const id = randomUUID();
-    const headers = await signAs(prefix, id, body);
-    await assertAccepted(await send(body, headers), 'Product', id, body);
-  }
-  await assertAnyText(send, (text) => signAs('x-shopify-', `${text.length}`, text));
-});
-
-test('paddle: both sides sign alike', needs('@paddle/paddle-node-sdk'), async () => {
-  const { Paddle } = await load('@paddle/paddle-node-sdk');
-  const { webhooks } = new Paddle('not a real key');
-  const sign: Sign = async (body) => {
-    const headers = signedBy('paddle', body);
-    const sent = headers['paddle-signature'] ?? '';
-    assert.equal(await webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, sent), true);
-    return headers;
-  };
-  const members = () => ({ event_id: `evt_${randomUUID()}`, event_type: 'thing.made' });
-  await assertAnyText(await senderOf('paddle'), sign, members);
-});
-
 test('notion: both sides sign alike', needs('@notionhq/client'), async () => {
   const { signWebhookPayload } = await load('@notionhq/client');
   const verificationToken = SIGNING_SECRETS.notion;
@@ -248,57 +166,98 @@ test('notion: both sides sign alike', needs('@notionhq/client'), async () => {
   await assertAnyText(await senderOf('notion'), sign, () => ({ id: randomUUID() }));
 });
 
-test('discord: PING and every type of event', needs('discord-interactions'), async () => {
-  const { WebhookEventType, verifyKey } = await load('discord-interactions');
-  const send = await senderOf('discord');
-  const types = Object.values(WebhookEventType);
-  assert.ok(types.length > 2);
-  for (const type of [null, ...types]) {
-    const event = { type, timestamp: new Date().toISOString(), data: {} };
-    const kind = type === null ? { type: 0 } : { type: 1, event };
-    const body = JSON.stringify({ version: 1, ...kind });
-    const headers = signedBy('discord', body);
-    const { 'x-signature-ed25519': signature = '', 'x-signature-timestamp': time = '' } = headers;
-    assert.equal(await verifyKey(body, signature, time, SIGNING_SECRETS.discord), true);
-    assert.equal((await send(body, headers)).status, 204);
-  }
-  const rows = await sql`select event from webhook.events where source = 'discord'
-    order by received_at`;
-  assert.deepEqual(
-    rows.map(({ event }) => event),
-    types,
-  );
-});
+// --- Libraries that only verify: they agree with the signatures of the other tests
 
-/** LinearWebhookEventType of the library, which exists for its compiler only. */
-const LINEAR_TYPES = [
-  ...['Attachment', 'AuditEntry', 'Comment', 'Customer', 'CustomerNeed', 'Cycle', 'Document'],
-  ...['Initiative', 'InitiativeUpdate', 'Issue', 'IssueLabel', 'Project', 'ProjectUpdate'],
-  ...['Reaction', 'User', 'IssueSLA', 'OAuthApp', 'AppUserNotification', 'PermissionChange'],
-  'AgentSessionEvent',
-];
-test('linear: every type of event', needs('@linear/sdk'), async () => {
-  const { LinearWebhookClient } = await load('@linear/sdk/webhooks');
-  const client = new LinearWebhookClient(SIGNING_SECRETS.linear);
-  const handler = client.createHandler();
-  const handled: string[] = [];
-  handler.on('*', ({ type }: Readonly<{ type: string }>) => {
-    handled.push(type);
+type Verify = (body: string, headers: Headers) => unknown;
+
+async function verifyShopify(): Promise<Verify> {
+  await load('@shopify/shopify-api/adapters/node');
+  const { shopifyApi } = await load('@shopify/shopify-api');
+  const { webhooks } = shopifyApi({
+    apiKey: 'not a real key',
+    apiSecretKey: SIGNING_SECRETS.shopify,
+    apiVersion: '2026-01',
+    hostName: 'shop.example.org',
+    isEmbeddedApp: true,
   });
-  const send = await senderOf('linear');
-  const createdAt = new Date().toISOString();
-  for (const type of LINEAR_TYPES) {
-    const webhookTimestamp = Date.now();
-    const body = JSON.stringify({ action: 'update', type, createdAt, webhookTimestamp });
-    const id = randomUUID();
-    const sender = { 'linear-event': type, 'linear-delivery': id };
-    const headers = { ...signedBy('linear', body), ...sender };
-    const request = new Request('http://localhost/', { method: 'POST', body, headers });
-    assert.equal((await handler(request)).status, 200);
-    await assertAccepted(await send(body, headers), type, id, body);
-  }
-  assert.deepEqual(handled, LINEAR_TYPES);
-});
+  const kept = {
+    'x-shopify-event-id': randomUUID(),
+    'x-shopify-shop-domain': 'shop.myshopify.com',
+    'x-shopify-api-version': '2026-04',
+    'x-shopify-triggered-at': new Date().toISOString(),
+    'x-shopify-handle': 'h',
+    'x-shopify-action': 'update',
+    'x-shopify-resource-id': 'gid://shopify/Product/1',
+  };
+  return async (rawBody, own) => {
+    for (const prefix of ['x-shopify-', 'shopify-']) {
+      const all = Object.entries({ ...kept, ...own });
+      const named = all.map(([name, value]) => [name.replace('x-shopify-', prefix), value]);
+      const rawRequest = { method: 'POST', url: '/webhook', headers: Object.fromEntries(named) };
+      if (!(await webhooks.validate({ rawBody, rawRequest })).valid) return false;
+    }
+    return true;
+  };
+}
+
+for (const [source, library, open] of [
+  [
+    'slack',
+    '@slack/bolt',
+    async (): Promise<Verify> => {
+      const { isValidSlackRequest } = await load('@slack/bolt');
+      const signingSecret = SIGNING_SECRETS.slack;
+      const TIME = 'x-slack-request-timestamp';
+      return (body, headers) =>
+        isValidSlackRequest({
+          signingSecret,
+          body,
+          headers: { ...headers, [TIME]: Number(headers[TIME]) },
+        });
+    },
+  ],
+  [
+    'paddle',
+    '@paddle/paddle-node-sdk',
+    async (): Promise<Verify> => {
+      const { Paddle } = await load('@paddle/paddle-node-sdk');
+      const { webhooks } = new Paddle('not a real key');
+      return (body, { 'paddle-signature': signature }) =>
+        webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, signature);
+    },
+  ],
+  [
+    'discord',
+    'discord-interactions',
+    async (): Promise<Verify> => {
+      const { verifyKey } = await load('discord-interactions');
+      return (body, { 'x-signature-ed25519': signature, 'x-signature-timestamp': time }) =>
+        verifyKey(body, signature, time, SIGNING_SECRETS.discord);
+    },
+  ],
+  [
+    'linear',
+    '@linear/sdk',
+    async (): Promise<Verify> => {
+      const { LinearWebhookClient } = await load('@linear/sdk/webhooks');
+      const handler = new LinearWebhookClient(SIGNING_SECRETS.linear).createHandler();
+      return async (body, headers) => {
+        const request = new Request('http://localhost/', { method: 'POST', body, headers });
+        return (await handler(request)).status === 200;
+      };
+    },
+  ],
+  ['shopify', '@shopify/shopify-api', verifyShopify],
+] as const) {
+  test(`${source}: the library verifies what the other tests sign`, needs(library), async () => {
+    const verify = await open();
+    for (const text of TEXTS) {
+      const { body: members, headers } = SAMPLES[source]();
+      const body = JSON.stringify({ ...members, createdAt: new Date().toISOString(), text });
+      assert.equal(await verify(body, { ...headers, ...signedBy(source, body) }), true);
+    }
+  });
+}
 
 // --- Senders without a row of their own, as docs/custom-senders.md describes them
 
