@@ -15,12 +15,8 @@ const READY_MS = 60_000;
 
 export type Server = Awaited<ReturnType<typeof createServer>>;
 
-interface Options {
-  readonly host?: string;
-  readonly port?: number;
-  /** The URL of the server whose data it copies, as a standby. */
-  readonly primary?: string;
-}
+/** With `primary`, the URL of the server whose data it copies, as a standby. */
+type Options = Readonly<{ host?: string; port?: number; primary?: string }>;
 
 /**
  * @param bin the folder of the programs

@@ -21,8 +21,6 @@ export async function startService(settings: Readonly<Record<string, string>> = 
     sql: service.sql,
     /** Standard output and standard error so far. */
     output: () => service.stdout() + service.stderr(),
-    /** The API. */
-    client,
     /** Stores a secret through the API. */
     async store(...given: Parameters<typeof client.keep>) {
       const { id, secret } = await client.keep(...given);

@@ -61,17 +61,8 @@ test('Prometheus can read every query of the dashboard', () => {
   promtool('board.yaml', 'check', 'rules');
 });
 
-/** Where the types of the Kubernetes API are, by kind. */
-const MODULES: Readonly<Record<string, string>> = {
-  ConfigMap: 'core/v1',
-  Deployment: 'apps/v1',
-  Job: 'batch/v1',
-  Namespace: 'core/v1',
-  NetworkPolicy: 'networking/v1',
-  PodDisruptionBudget: 'policy/v1',
-  Service: 'core/v1',
-};
-type Document = Readonly<{ errors: readonly unknown[]; toJS(): Readonly<{ kind: string }> }>;
+type Manifest = Readonly<Record<'apiVersion' | 'kind', string>>;
+type Document = Readonly<{ errors: readonly unknown[]; toJS(): Manifest }>;
 
 test('every field of the manifests exists in the API of Kubernetes and has its type', () => {
   const { parseAllDocuments } = createRequire(join(packages, 'index.js'))('yaml');
@@ -86,8 +77,10 @@ test('every field of the manifests exists in the API of Kubernetes and has its t
   assert.ok(documents.length >= 12);
   const literals = documents.map((document, index) => {
     const manifest = document.toJS();
-    const { kind } = manifest;
-    const type = `import('kubernetes-types/${MODULES[kind]}').${kind}`;
+    const { apiVersion, kind } = manifest;
+    // Where the package has the type.
+    const group = apiVersion === 'v1' ? 'core/v1' : apiVersion.replace('.k8s.io', '');
+    const type = `import('kubernetes-types/${group}').${kind}`;
     const exact = `${type} & { apiVersion: string; kind: '${kind}' }`;
     return `export const manifest${index}: ${exact} = ${JSON.stringify(manifest)};`;
   });

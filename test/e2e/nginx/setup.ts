@@ -74,16 +74,13 @@ ${configuration}}
 
 export type ProxyName = 'nginx' | 'caddy';
 
-interface Place {
-  readonly port: number;
-  /** Of Caddy's own interface, by which it reads its configuration again. */
-  readonly admin: number;
-  /** Paths of a certificate and its key, for TLS. */
-  readonly pem?: string;
-  readonly key?: string;
-}
+type Place = Readonly<{ port: number; admin: number; pem?: string; key?: string }>;
 
-/** The configuration of a proxy at its place. */
+/**
+ * The configuration of a proxy at its place.
+ * @param place its port, that of Caddy's own interface, by which it reads its configuration again,
+ * and the paths of a certificate and its key, for TLS
+ */
 function placed(name: ProxyName, text: string, { port, admin, pem = '', key = '' }: Place): string {
   if (name === 'nginx')
     return completeNginx(
@@ -173,6 +170,10 @@ export type ReceivedRequest = Readonly<{
   headers: HeaderFields;
   body: string;
 }>;
+
+/** The value of a header that the program received; the empty string if it got none. */
+export const valueOf = ({ headers }: ReceivedRequest, name: string) =>
+  headers.find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1] ?? '';
 
 export const pageOf = (title: string) =>
   `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>${title}</title>`;

@@ -37,10 +37,8 @@ test('Fastify admits who has the scope', async (t) => {
   const url = `http://127.0.0.1:${app.server.address().port}/orders`;
   const admitted = await ask('GET', url, { headers: { 'x-api-key': key } });
   assert.deepEqual([admitted.status, admitted.json], [200, { id, scopes }]);
-  const { status, json, headers } = await ask('GET', url);
-  assert.deepEqual(
-    [status, json.error.code, headers.get('www-authenticate')],
-    [401, 'unauthorized', 'Bearer'],
-  );
+  const refused = await ask('GET', url);
+  assert.deepEqual([refused.status, refused.json.error.code], [401, 'unauthorized']);
+  assert.equal(refused.headers.get('www-authenticate'), 'Bearer');
   assert.equal((await ask('GET', url, { bearer: session })).status, 403);
 });

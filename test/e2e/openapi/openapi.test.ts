@@ -44,55 +44,24 @@ for (const [linter, words] of Object.entries(LINTERS)) {
 /** What a program of others may rely on, and mistakes that its compiler finds. */
 const PROGRAM = `
 import createClient from 'openapi-fetch';
-import type { paths as Identity } from './identity.js';
 import type { paths as Secrets } from './secrets.js';
 import type { paths as Webhook } from './webhook.js';
 
-export async function useIdentity(client: ReturnType<typeof createClient<Identity>>) {
-  const body = { username: 'admin', password: 'x' };
-  const login = await client.POST('/api/auth/login', { body });
-  const session: string | undefined = login.data?.data.session;
-  const query = { limit: 1, active: 'true' as const };
-  const { data } = await client.GET('/api/session/', { params: { query } });
-  const total: number | undefined = data?._meta.pagination.total;
-  const id: string | undefined = data?.data[0]?.id;
-  const path = { user_id: crypto.randomUUID() };
-  const unknown = await client.GET('/api/user/{user_id}', { params: { path } });
-  const code: string | undefined = unknown.error?.error.code;
-  // @ts-expect-error there is no such member
-  await client.POST('/api/auth/login', { body: { user: 'admin', password: 'x' } });
-  // @ts-expect-error it is true or false
-  await client.GET('/api/session/', { params: { query: { active: 'yes' } } });
-  return { session, total, id, code };
-}
+const secrets = createClient<Secrets>();
+const params = { query: { id: crypto.randomUUID() } };
+const opened = await secrets.POST('/api/store/decrypt', { params, body: { secret: 'x' } });
+export const text: string | undefined = opened.data?.password;
+export const code: string | undefined = opened.error?.error.code;
+// @ts-expect-error the id is required
+await secrets.POST('/api/store/decrypt', { body: { secret: 'x' } });
+// @ts-expect-error there is no such member
+await secrets.POST('/api/store/encrypt', { body: { text: 'x' } });
 
-export async function useSecrets(client: ReturnType<typeof createClient<Secrets>>) {
-  const body = { password: 'text', max_reads: 1 };
-  const { data: stored } = await client.POST('/api/store/encrypt', { body });
-  const { id = '', secret = '' } = stored ?? {};
-  const list = await client.GET('/api/store', { params: { query: { limit: 10 } } });
-  const ids: string[] | undefined = list.data?.map((one) => one.id);
-  const opening = { params: { query: { id } }, body: { secret } };
-  const opened = await client.POST('/api/store/decrypt', opening);
-  const text: string | undefined = opened.data?.password;
-  const code: string | undefined = opened.error?.error.code;
-  // @ts-expect-error the id is required
-  await client.POST('/api/store/decrypt', { body: { secret } });
-  return { ids, text, code };
-}
-
-export async function useWebhook(client: ReturnType<typeof createClient<Webhook>>) {
-  const body = { event: 'made', data: { page_id: 'one' } };
-  const sent = await client.POST('/webhook', { body });
-  const id: string | undefined = sent.data?.id;
-  const page = await client.GET('/events', { params: { query: { event: 'made', limit: 1 } } });
-  const listed = page.data?.map(({ id, status }): [string, string] => [id, status]);
-  const details = await client.GET('/events/{id}', { params: { path: { id: 'one' } } });
-  const name: string | undefined = details.data?.event.event;
-  // @ts-expect-error there is no such status
-  await client.GET('/events', { params: { query: { status: 'lost' } } });
-  return { id, listed, name };
-}
+const webhook = createClient<Webhook>();
+const page = await webhook.GET('/events', { params: { query: { limit: 1 } } });
+export const statuses: string[] | undefined = page.data?.map(({ status }) => status);
+// @ts-expect-error there is no such status
+await webhook.GET('/events', { params: { query: { status: 'lost' } } });
 `;
 
 test('a program with generated clients compiles, and the example of the documents', () => {

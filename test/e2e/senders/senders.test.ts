@@ -4,7 +4,10 @@
  */
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { test } from 'node:test';
+import { pathToFileURL } from 'node:url';
 import { runCommand } from '../../support/commands.ts';
 import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
@@ -17,23 +20,43 @@ import {
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
 import { launchWebhook } from '../../support/webhook.ts';
-import { installLibraries } from './libraries.ts';
+import { wordsOf } from '../../support/words.ts';
+import { addPackages, createPackages } from '../tools.ts';
 
-const { load, needs, read, hasFailed } = installLibraries(
-  'standardwebhooks',
-  'svix',
-  '@octokit/webhooks-methods',
-  '@octokit/webhooks-examples',
-  'stripe',
-  '@slack/bolt',
-  '@notionhq/client',
-  '@linear/sdk',
-  '@paddle/paddle-node-sdk',
-  'discord-interactions',
-  '@shopify/shopify-api',
-  'square',
-  '@hubspot/api-client',
-  '@zoom/rivet',
+/**
+ * Installs the current releases of the senders' own libraries, which are no dependencies of
+ * Gatehouse. One at a time, so that the failure of one does not affect the others.
+ */
+function installLibraries(...names: readonly string[]) {
+  const directory = createPackages();
+  const failed = new Map<string, string>();
+  for (const name of names) {
+    const { output } = addPackages(directory, name);
+    if (existsSync(join(directory, 'node_modules', name))) continue;
+    const code = output.split('\n').find((line) => /npm (error|ERR!) code/.test(line));
+    failed.set(name, `npm install ${name}: ${code ?? 'failed'}`);
+  }
+  assert.ok(failed.size < names.length, 'at least one could be installed');
+  // Node resolves packages relative to the importing file, so the import must be in the directory.
+  const loader = join(directory, 'loader.mjs');
+  writeFileSync(loader, 'export const load = (name) => import(name);');
+  return {
+    /** Options of a test that needs a library. */
+    needs: (name: string) => ({
+      timeout: 60_000,
+      ...(failed.has(name) ? { skip: failed.get(name) ?? '' } : {}),
+    }),
+    read: (file: string) => readFileSync(join(directory, 'node_modules', file), 'utf8'),
+    load: async (name: string) => (await import(pathToFileURL(loader).href)).load(name),
+  };
+}
+
+const { load, needs, read } = installLibraries(
+  ...wordsOf(`
+    standardwebhooks svix stripe square discord-interactions @octokit/webhooks-methods
+    @octokit/webhooks-examples @slack/bolt @notionhq/client @linear/sdk @paddle/paddle-node-sdk
+    @shopify/shopify-api @hubspot/api-client @zoom/rivet
+  `),
 );
 const { base, database, databaseUrl, stored } = await launchWebhook();
 const FORM = { 'content-type': 'application/x-www-form-urlencoded' };
@@ -93,39 +116,36 @@ for (const [name, prefix] of [
   });
 }
 
-test(
-  'github: every example, as JSON and as a form',
-  needs('@octokit/webhooks-examples'),
-  async () => {
-    const { sign } = await load('@octokit/webhooks-methods');
-    const send = await senderOf('github');
-    const signAs = async (event: string, id: string, body: string) => ({
-      'x-github-event': event,
-      'x-github-delivery': id,
-      'x-hub-signature-256': await sign(SIGNING_SECRETS.github, body),
-    });
-    const definitions: ReadonlyArray<{ name: string; examples: readonly object[] }> = JSON.parse(
-      read('@octokit/webhooks-examples/api.github.com/index.json'),
-    );
-    const examples = definitions.flatMap(({ name, examples }) =>
-      examples.map((example) => ({ name, json: JSON.stringify(example) })),
-    );
-    assert.ok(examples.length > 250, String(examples.length));
-    for (const { name, json } of examples) {
-      const form = new URLSearchParams({ payload: json }).toString();
-      for (const [body, type] of [
-        [json, {}],
-        [form, FORM],
-      ] as const) {
-        const id = randomUUID();
-        const answer = await send(body, { ...type, ...(await signAs(name, id, body)) });
-        if (name === 'ping') assert.equal(answer.status, 200);
-        else await assertAccepted(answer, name, id, body);
-      }
+const EXAMPLES = '@octokit/webhooks-examples';
+test('github: every example, as JSON and as a form', needs(EXAMPLES), async () => {
+  const { sign } = await load('@octokit/webhooks-methods');
+  const send = await senderOf('github');
+  const signAs = async (event: string, id: string, body: string) => ({
+    'x-github-event': event,
+    'x-github-delivery': id,
+    'x-hub-signature-256': await sign(SIGNING_SECRETS.github, body),
+  });
+  const definitions: ReadonlyArray<{ name: string; examples: readonly object[] }> = JSON.parse(
+    read(`${EXAMPLES}/api.github.com/index.json`),
+  );
+  const examples = definitions.flatMap(({ name, examples }) =>
+    examples.map((example) => ({ name, json: JSON.stringify(example) })),
+  );
+  assert.ok(examples.length > 250, String(examples.length));
+  for (const { name, json } of examples) {
+    const form = new URLSearchParams({ payload: json }).toString();
+    for (const [body, type] of [
+      [json, {}],
+      [form, FORM],
+    ] as const) {
+      const id = randomUUID();
+      const answer = await send(body, { ...type, ...(await signAs(name, id, body)) });
+      if (name === 'ping') assert.equal(answer.status, 200);
+      else await assertAccepted(answer, name, id, body);
     }
-    await assertAnyText(send, (body) => signAs('push', `${body.length}`, body));
-  },
-);
+  }
+  await assertAnyText(send, (body) => signAs('push', `${body.length}`, body));
+});
 
 test('stripe: every type of event, and of thin event', needs('stripe'), async () => {
   const { default: Stripe } = await load('stripe');
@@ -170,9 +190,9 @@ test('notion: both sides sign alike', needs('@notionhq/client'), async () => {
 
 type Verify = (body: string, headers: Headers) => unknown;
 
-async function verifyShopify(): Promise<Verify> {
-  await load('@shopify/shopify-api/adapters/node');
-  const { shopifyApi } = await load('@shopify/shopify-api');
+async function verifyShopify(library: string): Promise<Verify> {
+  await load(`${library}/adapters/node`);
+  const { shopifyApi } = await load(library);
   const { webhooks } = shopifyApi({
     apiKey: 'not a real key',
     apiSecretKey: SIGNING_SECRETS.shopify,
@@ -200,57 +220,13 @@ async function verifyShopify(): Promise<Verify> {
   };
 }
 
-for (const [source, library, open] of [
-  [
-    'slack',
-    '@slack/bolt',
-    async (): Promise<Verify> => {
-      const { isValidSlackRequest } = await load('@slack/bolt');
-      const signingSecret = SIGNING_SECRETS.slack;
-      const TIME = 'x-slack-request-timestamp';
-      return (body, headers) =>
-        isValidSlackRequest({
-          signingSecret,
-          body,
-          headers: { ...headers, [TIME]: Number(headers[TIME]) },
-        });
-    },
-  ],
-  [
-    'paddle',
-    '@paddle/paddle-node-sdk',
-    async (): Promise<Verify> => {
-      const { Paddle } = await load('@paddle/paddle-node-sdk');
-      const { webhooks } = new Paddle('not a real key');
-      return (body, { 'paddle-signature': signature }) =>
-        webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, signature);
-    },
-  ],
-  [
-    'discord',
-    'discord-interactions',
-    async (): Promise<Verify> => {
-      const { verifyKey } = await load('discord-interactions');
-      return (body, { 'x-signature-ed25519': signature, 'x-signature-timestamp': time }) =>
-        verifyKey(body, signature, time, SIGNING_SECRETS.discord);
-    },
-  ],
-  [
-    'linear',
-    '@linear/sdk',
-    async (): Promise<Verify> => {
-      const { LinearWebhookClient } = await load('@linear/sdk/webhooks');
-      const handler = new LinearWebhookClient(SIGNING_SECRETS.linear).createHandler();
-      return async (body, headers) => {
-        const request = new Request('http://localhost/', { method: 'POST', body, headers });
-        return (await handler(request)).status === 200;
-      };
-    },
-  ],
-  ['shopify', '@shopify/shopify-api', verifyShopify],
-] as const) {
+function testVerifier(
+  source: SignedSource,
+  library: string,
+  open: (library: string) => Promise<Verify>,
+) {
   test(`${source}: the library verifies what the other tests sign`, needs(library), async () => {
-    const verify = await open();
+    const verify = await open(library);
     for (const text of TEXTS) {
       const { body: members, headers } = SAMPLES[source]();
       const body = JSON.stringify({ ...members, createdAt: new Date().toISOString(), text });
@@ -258,6 +234,42 @@ for (const [source, library, open] of [
     }
   });
 }
+
+testVerifier('shopify', '@shopify/shopify-api', verifyShopify);
+
+testVerifier('slack', '@slack/bolt', async (library) => {
+  const { isValidSlackRequest } = await load(library);
+  const signingSecret = SIGNING_SECRETS.slack;
+  const time = 'x-slack-request-timestamp';
+  return (body, headers) =>
+    isValidSlackRequest({
+      signingSecret,
+      body,
+      headers: { ...headers, [time]: Number(headers[time]) },
+    });
+});
+
+testVerifier('paddle', '@paddle/paddle-node-sdk', async (library) => {
+  const { Paddle } = await load(library);
+  const { webhooks } = new Paddle('not a real key');
+  return (body, { 'paddle-signature': signature }) =>
+    webhooks.isSignatureValid(body, SIGNING_SECRETS.paddle, signature);
+});
+
+testVerifier('discord', 'discord-interactions', async (library) => {
+  const { verifyKey } = await load(library);
+  return (body, { 'x-signature-ed25519': signature, 'x-signature-timestamp': time }) =>
+    verifyKey(body, signature, time, SIGNING_SECRETS.discord);
+});
+
+testVerifier('linear', '@linear/sdk', async (library) => {
+  const { LinearWebhookClient } = await load(`${library}/webhooks`);
+  const handler = new LinearWebhookClient(SIGNING_SECRETS.linear).createHandler();
+  return async (body, headers) => {
+    const request = new Request('http://localhost/', { method: 'POST', body, headers });
+    return (await handler(request)).status === 200;
+  };
+});
 
 // --- Senders without a row of their own, as docs/custom-senders.md describes them
 
@@ -335,8 +347,4 @@ test('zoom: events, and the answer to the check of the address', needs('@zoom/ri
     if (content === event) assert.equal((await stored(json.id)).event, 'meeting.made');
     else assert.deepEqual(json, JSON.parse(known.body));
   }
-});
-
-test('at least one library could be installed', () => {
-  assert.ok(!hasFailed('standardwebhooks') || !hasFailed('stripe'));
 });
