@@ -1,6 +1,6 @@
 /**
- * The files in deploy/ and the workflows, as the tools read them that use them, and the system calls
- * of the program.
+ * The files in deploy/ and the workflows, as the tools that use them read them, and the system
+ * calls of the program.
  */
 import assert from 'node:assert/strict';
 import { cpSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';

@@ -98,13 +98,11 @@ for (const [name, prefix] of [
     const own = new Webhook(SIGNING_SECRETS.standard);
     const signAs = (id: string, body: string) => {
       const time = now();
-      const [first, second] = [other, own].map((webhook) =>
-        webhook.sign(id, new Date(time * 1_000), body),
-      );
+      const at = new Date(time * 1_000);
       return {
         [`${prefix}-id`]: id,
         [`${prefix}-timestamp`]: String(time),
-        [`${prefix}-signature`]: `${first} ${second} v1a,AAAA`,
+        [`${prefix}-signature`]: `${other.sign(id, at, body)} ${own.sign(id, at, body)} v1a,AAAA`,
       };
     };
     const id = `msg_${randomUUID()}`;
