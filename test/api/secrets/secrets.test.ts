@@ -15,6 +15,9 @@ const KIB = 1024;
 const { sql, databaseUrl, secrets: base } = await launch(['secrets']);
 const { encrypt, keep, decrypt } = secretsClient(base);
 
+const DAY = 86_400;
+const before = await keep('x', { expires_in: 30 * DAY, max_reads: 1_000 });
+
 test('encrypt: 201 with exactly id, key and expiry; another time, others', async () => {
   const body = { password: 'a secret' };
   // No content type is required.
@@ -87,7 +90,6 @@ test('decrypt: a malformed key is 404, with a message that describes a key', asy
 
 // --- The options document is what encrypt enforces
 
-const DAY = 86_400;
 const lifetimes = (usual: number | null, max: number) => ({
   expires_in: { default: usual, max },
 });
@@ -159,7 +161,6 @@ const SETTINGS: ReadonlyArray<readonly [environment: Record<string, string>, exp
   [{ SHARE_PAGES: 'on' }, { share_pages: true, password: { max_bytes: 1_637_376 } }],
   [{ SHARE_PAGES: 'on', SECRETS_MAX_BODY_BYTES: '65536' }, { share_pages: true }],
 ];
-const before = await keep('x', { expires_in: 30 * DAY, max_reads: 1_000 });
 for (const [environment, expected] of SETTINGS) {
   const what = Object.entries(environment).join(' and ');
   test(`options: with ${what}, encrypt accepts each limit and rejects more`, async (t) => {

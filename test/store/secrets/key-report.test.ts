@@ -69,6 +69,10 @@ async function withThree(t: TestContext) {
   return { url, sql, gatehouse, client, made };
 }
 
+const { sql, databaseUrl, secrets: before } = await launch(['secrets'], { SHARE_PAGES: 'on' });
+const { url, log } = await start({ after }, databaseUrl, NEW);
+const both = requestsClient((await start({ after }, databaseUrl, NEW, OLD)).url.secrets);
+
 test('a wrong SERVER_SECRET: each missing key id is reported at startup; the service serves', async (t) => {
   const { url, gatehouse, made } = await withThree(t);
   await gatehouse.stop();
@@ -139,9 +143,6 @@ test('metrics: the number of secrets and requests for each known server secret, 
 
 // --- Links
 
-const { sql, databaseUrl, secrets: before } = await launch(['secrets'], { SHARE_PAGES: 'on' });
-const { url, log } = await start({ after }, databaseUrl, NEW);
-const both = requestsClient((await start({ after }, databaseUrl, NEW, OLD)).url.secrets);
 const without = secretsClient(url.secrets);
 const { post } = requestsClient(url.secrets);
 const { request } = requestsClient(before);
