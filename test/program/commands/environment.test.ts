@@ -12,6 +12,8 @@ import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { startGatehouse, variables } from '../../support/gatehouse.ts';
+import { listenOn } from '../../support/ports.ts';
+import { createRelay } from '../../support/relay.ts';
 import { WEBHOOK_SECRET } from '../../support/senders.ts';
 
 /** Without warnings. */
@@ -44,6 +46,23 @@ test('check names the listener of a running service', async (t) => {
   assert.equal(code, 0);
   const used = / \(in use now, by a running Gatehouse or another program\)$/;
   assert.match(lines.get('secrets listener') ?? '', used);
+});
+
+test('check refuses a server that is too old', async (t) => {
+  const { url } = await createDatabase(t);
+  const asked = `current_setting('server_version_num')`;
+  const older = `'140020'`.padEnd(asked.length);
+  const relay = createRelay(Number(new URL(url).port), (sent) =>
+    Buffer.from(sent.toString('latin1').replace(asked, older), 'latin1'),
+  );
+  const port = String(await listenOn(t, relay));
+  const { code, lines } = await check(
+    'secrets',
+    settings(Object.assign(new URL(url), { port }).href),
+  );
+  assert.equal(code, 1);
+  const said = /^failed: PostgreSQL .*; PostgreSQL 15 or newer is needed$/;
+  assert.match(lines.get('secrets database') ?? '', said);
 });
 
 test('check warns if the clocks of this machine and of the server differ', async (t) => {
