@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import dns from 'node:dns/promises';
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { SCHEMA } from '../../src/identity/migrations.ts';
@@ -144,7 +146,7 @@ test('a program gets dead events, refused senders and certificates, and no secre
 });
 
 /** Runs the job of a service once, which has seen something. */
-async function openNotices(t: TestContext) {
+async function openNotices(t: TestContext, allowPrivate = true) {
   const database = await createDatabase(t);
   await begin(database, 'identity');
   const storage = { database: openConnections(t, database.url, 'notices'), schema: SCHEMA };
@@ -162,7 +164,7 @@ async function openNotices(t: TestContext) {
     /** @returns what the log would say of a failure */
     async run(target: Notify['target'], ...seen: readonly string[]) {
       const service = { storage, observe: observe(seen), routes: bindRoutes([], null) };
-      const notify = { target, environment: {}, allowPrivate: true };
+      const notify = { target, environment: {}, allowPrivate };
       const [job] = noticeJobs('identity', service, 'Site', notify, metrics);
       assert.ok(job);
       return job.batch().then(
@@ -172,6 +174,8 @@ async function openNotices(t: TestContext) {
     },
   };
 }
+
+const UNTRUSTED = 'DEPTH_ZERO_SELF_SIGNED_CERT';
 
 test('what was not taken is said in the log, and told again at its time, with the cause', async (t) => {
   const { run, makeDue, asked, metrics } = await openNotices(t);
@@ -191,12 +195,14 @@ test('what was not taken is said in the log, and told again at its time, with th
     [script('killed', 'kill -9 $$'), 'NOTIFY_COMMAND ended with SIGKILL'],
     [new URL(url), 'NOTIFY_URL answered with 302'],
     [new URL(`http://127.0.0.1:${port}`), 'NOTIFY_URL did not answer (ECONNREFUSED)'],
+    // Its certificate is checked before the message is sent.
+    [new URL(await startTls(t, directory, 5)), `NOTIFY_URL did not answer (${UNTRUSTED})`],
   ] as const) {
     assert.equal(await run(target, 'seen'), said);
     assert.equal(await run(target, 'seen'), 'told', 'nothing is due');
     await makeDue();
   }
-  assert.deepEqual([new Set(asked).size, asked.length, chat.received.length], [1, 6, 1]);
+  assert.deepEqual([new Set(asked).size, asked.length, chat.received.length], [1, 7, 1]);
   assert.doesNotMatch(metrics(), /notifications_sent/);
 
   // More than a pipe holds: the program ends before it could be written.
@@ -231,6 +237,21 @@ test('a program and a chat service that hang are given up, and the program ends'
   await until(() => chat.received.length > 0, 'the message has arrived');
   endLimits();
   assert.equal(await posting, 'NOTIFY_URL did not answer (ABORT_ERR)');
+});
+
+test('a name that has a private address is refused before anything is sent', async (t) => {
+  const { run } = await openNotices(t, false);
+  const local = [{ address: '127.0.0.1', family: 4 }];
+  const { mock } = t.mock.method(dns, 'lookup', async () => local);
+  syncBuiltinESMExports();
+  t.after(() => {
+    mock.restore();
+    syncBuiltinESMExports();
+  });
+  const chat = await startRecorder(t);
+  const said = 'NOTIFY_URL is a private address; set NOTIFY_ALLOW_PRIVATE=on to allow it';
+  assert.equal(await run(new URL(`http://public.example:${chat.port}/`), 'seen'), said);
+  assert.equal(chat.received.length, 0);
 });
 
 test('serve and check refuse a private address', async (t) => {
