@@ -150,17 +150,15 @@ test('a process that does not reply is given up', async (t) => {
   t.after(() => server.close());
   await once(server.listen(given.CONTROL_SOCKET), 'listening');
   const { setTimeout: limit } = Socket.prototype;
-  const shown: number[] = [];
+  // Ten seconds are over at once.
   t.mock.method(
     Socket.prototype,
     'setTimeout',
     function (this: Socket, ms: number, end?: () => void) {
-      shown.push(ms);
-      return limit.call(this, Math.min(ms, 1), end);
+      return limit.call(this, ms === 10_000 ? 1 : ms, end);
     },
   );
   assertRefused(await run('status', given), 1, /silent: no reply \(/);
-  assert.ok(shown.includes(10_000));
 });
 
 test('a socket that cannot be made is named with its variable', async (t) => {

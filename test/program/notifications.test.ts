@@ -21,7 +21,7 @@ import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { makeDirectory } from '../support/directories.ts';
 import { ask, startGatehouse, variables } from '../support/gatehouse.ts';
 import { freePorts, listenOn } from '../support/ports.ts';
-import { root, startProgram } from '../support/process.ts';
+import { root, type Running, startProgram } from '../support/process.ts';
 import { reply, startRecorder } from '../support/recorder.ts';
 import { test, until } from '../support/until.ts';
 
@@ -37,6 +37,16 @@ const untilTold = ({ sql }: TestDatabase, schema: string) =>
       from ${sql(schema)}.notified`;
     return row?.is;
   }, 'all was told');
+
+/** Waits until the log of one of these has a notice that failed so. */
+const untilLogged = (replicas: readonly Running[], said: string) =>
+  until(
+    () =>
+      replicas.some((one) =>
+        one.log().some(({ job, error }) => job === 'notify' && error === said),
+      ),
+    `the log says ${said}`,
+  );
 
 test('a message is repeated until it was taken, also after kill -9, and by one replica', async (t) => {
   const database = await createDatabase(t);
@@ -68,6 +78,7 @@ test('a message is repeated until it was taken, also after kill -9, and by one r
   chat.answer(reply(500, ''));
   const first = [await replica(), await replica()];
   await untilSent(1);
+  await untilLogged(first, 'NOTIFY_URL answered with 500');
   chat.answer(() => {});
   await makeDue(database, 'identity');
   await untilSent(2);
