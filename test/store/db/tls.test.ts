@@ -22,8 +22,10 @@ import {
   openConnections,
   PURPOSES,
 } from '../../support/connections.ts';
+import { runCommand } from '../../support/commands.ts';
 import { startServer } from '../../support/database-servers.ts';
 import { makeDirectory } from '../../support/directories.ts';
+import { variables } from '../../support/gatehouse.ts';
 
 /**
  * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
@@ -146,4 +148,10 @@ test('without sslcert no certificate is shown', async (t) => {
   const without = urlFor('localhost', `sslmode=verify-full${CA}`, 'other:other-word');
   const found = await ask(openConnections(t, without, 'tls'), 'read', SHOW);
   assert.deepEqual(found, { ssl: true, client: null });
+});
+
+test('check says that the connection is encrypted', async () => {
+  const url = urlFor('localhost', `sslmode=verify-full${CA}`, 'other:other-word');
+  const { stdout } = await runCommand(['check', 'secrets'], variables(url));
+  assert.match(stdout, /^ok +secrets database +PostgreSQL .*, role other, encrypted$/m);
 });
