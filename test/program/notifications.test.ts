@@ -201,6 +201,8 @@ test('what was not taken is said in the log, and told again at its time, with th
   chat.answer(reply(302, '', { location: `${url}/elsewhere` }));
   for (const [target, said] of [
     [join(directory, 'none'), 'NOTIFY_COMMAND ended with ENOENT'],
+    // A path below a file.
+    [join(script('file', 'exit 0'), 'none'), 'NOTIFY_COMMAND ended with ENOTDIR'],
     [script('closed', 'exit 0', 0o600), 'NOTIFY_COMMAND ended with EACCES'],
     [script('failing', 'cat > /dev/null; exit 75'), 'NOTIFY_COMMAND ended with 75'],
     [script('killed', 'kill -9 $$'), 'NOTIFY_COMMAND ended with SIGKILL'],
@@ -213,7 +215,7 @@ test('what was not taken is said in the log, and told again at its time, with th
     assert.equal(await run(target, 'seen'), 'told', 'nothing is due');
     await makeDue();
   }
-  assert.deepEqual([new Set(asked).size, asked.length, chat.received.length], [1, 7, 1]);
+  assert.deepEqual([new Set(asked).size, asked.length, chat.received.length], [1, 8, 1]);
   assert.doesNotMatch(metrics(), /notifications_sent/);
 
   // More than a pipe holds: the program ends before it could be written.
@@ -237,7 +239,7 @@ test('a program and a chat service that hang are given up, and the program ends'
   const running = run(program, 'seen');
   await until(() => existsSync(id), 'the program runs');
   endLimits();
-  assert.equal(await running, 'NOTIFY_COMMAND ended with ABORT_ERR');
+  assert.equal(await running, 'NOTIFY_COMMAND did not end within 10 s');
   const isGone = () => spawnSync('kill', ['-0', readFileSync(id, 'utf8').trim()]).status !== 0;
   await until(isGone, 'the program has ended');
 
@@ -247,7 +249,7 @@ test('a program and a chat service that hang are given up, and the program ends'
   const posting = run(new URL(chat.url), 'seen');
   await until(() => chat.received.length > 0, 'the message has arrived');
   endLimits();
-  assert.equal(await posting, 'NOTIFY_URL did not answer (ABORT_ERR)');
+  assert.equal(await posting, 'NOTIFY_URL did not answer within 10 s');
 });
 
 test('a name that has a private address is refused before anything is sent', async (t) => {
