@@ -5,6 +5,8 @@
 import assert from 'node:assert/strict';
 import { createHmac, randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { type Answer, ask, startGatehouse, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import {
   addToken,
@@ -15,6 +17,8 @@ import {
   type SignedSource,
   WEBHOOK_SECRET,
 } from '../../support/senders.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
+import { until } from '../../support/until.ts';
 import { CUSTOM_SECRET, launchWebhook } from '../../support/webhook.ts';
 
 const gatehouse = await launchWebhook();
@@ -260,3 +264,32 @@ test('names, ids and pages that are neither numbers nor texts are refused withou
     }
   }
 });
+
+for (const [what, table] of [
+  ['its token is looked up', 'webhook.tokens'],
+  ['it is being stored', 'webhook.events'],
+] as const) {
+  test(`an event whose sender leaves while ${what} is stored, and its repetition is not`, async (t) => {
+    const { token } = await addToken(database, 'generic');
+    const id = randomUUID();
+    const body = '{"event":"left","data":{"page_id":"p"}}';
+    const blocker = connect(databaseUrl);
+    t.after(() => blocker.end());
+    await blocker`begin`;
+    await blocker`lock table ${blocker(table)} in access exclusive mode`;
+    const sender = await connectTo(base);
+    const head = ['Host: x', 'Content-Type: application/json', `Content-Length: ${body.length}`];
+    const target = `POST /webhook?token=${token} HTTP/1.1`;
+    sender.send(headOf([target, `webhook-id: ${id}`, ...head]) + body);
+    await untilLocked(sql, 1);
+    sender.socket.resetAndDestroy();
+    // After another reply, the service has noticed that the sender left.
+    assert.equal((await ask('GET', `${gatehouse.webhook}/livez`)).status, 200);
+    await blocker`commit`;
+    const { inFlight } = gatehouse.listenerOf('webhook');
+    await until(() => inFlight.size === 0, 'the end of the exchange');
+    const repeated = await post(token, body, { 'webhook-id': id });
+    assert.equal(outcomeOf(repeated), 'duplicate');
+    assert.equal((await stored(repeated.json.id)).delivery_id, id);
+  });
+}

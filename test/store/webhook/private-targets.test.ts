@@ -4,7 +4,11 @@ import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import { after, test, type TestContext } from 'node:test';
-import { isPrivate, ownAddresses, publicLookup } from '../../../src/platform/http/wire/private-address.ts';
+import {
+  isPrivate,
+  ownAddresses,
+  publicLookup,
+} from '../../../src/platform/http/wire/private-address.ts';
 import { setTarget } from '../../../src/webhook/store/tokens.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { ask } from '../../support/gatehouse.ts';

@@ -83,10 +83,7 @@ test('without a free file, or without /proc, the gauges of files are NaN and the
   const fail = () => {
     throw Object.assign(new Error('EMFILE'), { code: 'EMFILE' });
   };
-  const mocks = [
-    t.mock.method(fs, 'readdirSync', fail),
-    t.mock.method(fs, 'readFileSync', fail),
-  ];
+  const mocks = [t.mock.method(fs, 'readdirSync', fail), t.mock.method(fs, 'readFileSync', fail)];
   syncBuiltinESMExports();
   const values = readProcess();
   for (const { mock } of mocks) mock.restore();
