@@ -242,18 +242,19 @@ test('the sign-in service says how long to wait after wrong cookies, up to an ho
 const TLS = join(import.meta.dirname, '../unit/vectors/tls');
 
 test('over https, only a service with a trusted certificate of its name is believed', async (t) => {
-  const [key, cert] = ['key', 'crt'].map((end) => readFileSync(join(TLS, `server.${end}`)));
-  const server = https.createServer({ key, cert }, (_request, response) => {
+  const read = (file: string) => readFileSync(join(TLS, file));
+  const own = { key: read('server.key'), cert: read('server.crt') };
+  const server = https.createServer(own, (_request, response) => {
     response.writeHead(200, { 'x-auth-username': 'ada' }).end();
   });
   const port = await listenOn(t, server);
-  const own = await startPages(`https://localhost:${port}/verify`);
-  assert.equal((await own.options(guess())).status, 503, 'nobody has signed it');
+  const named = await startPages(`https://localhost:${port}/verify`);
+  assert.equal((await named.options(guess())).status, 503, 'nobody has signed it');
   const { request: send } = https;
-  const ca = readFileSync(join(TLS, 'ca.crt'));
+  const ca = read('ca.crt');
   // As with NODE_EXTRA_CA_CERTS, which Node reads when it starts.
   t.mock.method(https, 'request', (url: string, options: object) => send(url, { ...options, ca }));
-  assert.equal((await own.options(guess())).json.caller?.user, 'ada');
+  assert.equal((await named.options(guess())).json.caller?.user, 'ada');
   const other = await startPages(`https://127.0.0.1:${port}/verify`);
   assert.equal((await other.options(guess())).status, 503, 'it is of another name');
 });

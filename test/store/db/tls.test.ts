@@ -75,6 +75,15 @@ for (const [host, parameters] of [
   });
 }
 
+/** @returns a certificate that ends in five days, in place of each, and its key */
+function makeShort(directory: string) {
+  const words = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -days 5';
+  const cert = join(directory, 'short.crt');
+  const key = join(directory, 'short.key');
+  spawnSync('openssl', [...words.split(' '), '-out', cert, '-keyout', key]);
+  return { 'ca.crt': cert, 'client.crt': cert, 'client.key': key };
+}
+
 test('certificates and the password are read again for a new connection', async (t) => {
   const files = makeDirectory(t, 'again');
   const replace = (name: string, from: string) =>
@@ -110,15 +119,11 @@ test('certificates and the password are read again for a new connection', async 
   assert.equal(await reconnect(), 'gatehouse');
   assertEnd(join(FILES, 'client.crt'));
 
-  const words = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -days 5';
-  const cert = join(files, 'short.crt');
-  const key = join(files, 'short.key');
-  spawnSync('openssl', [...words.split(' '), '-out', cert, '-keyout', key]);
-  const short = { 'ca.crt': cert, 'client.crt': cert, 'client.key': key };
+  const short = makeShort(files);
   for (const names of [['ca.crt'], ['client.crt', 'client.key']] as const) {
     for (const name of names) copyFileSync(short[name], join(files, name));
     await assert.rejects(reconnect(), Unavailable);
-    assertEnd(cert);
+    assertEnd(short['ca.crt']);
     for (const name of names) replace(name, name);
     assert.equal(await reconnect(), 'gatehouse');
   }
