@@ -3,7 +3,10 @@
  * a proxy in front of it, may close a kept connection at any time.
  */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { createServer, request } from 'node:http';
+import https from 'node:https';
+import { join } from 'node:path';
 import { after, type TestContext } from 'node:test';
 import { randomToken } from '../../src/platform/crypto/token.ts';
 import { holdTimers, stopClock } from '../support/clock.ts';
@@ -179,7 +182,7 @@ test('an identity service that is down, slow or wrong opens nothing: 503', async
 });
 
 /** A sign-in service that counts what it is asked, and replies when the test says so. */
-async function startVerify(t: TestContext, headers: Record<string, string> = {}) {
+async function startVerify(t: TestContext, headers: Record<string, string> = {}, status = 401) {
   const held: Array<() => void> = [];
   const state = { asked: 0, left: 0, isHolding: false };
   const server = createServer((_request, response) => {
@@ -187,7 +190,7 @@ async function startVerify(t: TestContext, headers: Record<string, string> = {})
     response.on('close', () => {
       if (!response.writableFinished) state.left += 1;
     });
-    const reply = () => response.writeHead(401, headers).end();
+    const reply = () => response.writeHead(status, headers).end();
     if (state.isHolding) held.push(reply);
     else reply();
   });
@@ -199,7 +202,11 @@ async function startVerify(t: TestContext, headers: Record<string, string> = {})
 }
 const guess = () => `__Host-gatehouse=${randomToken()}`;
 
-test('visitors without a session cookie cost the sign-in service one request', async (t) => {
+/** How long the reply to visitors without a session cookie is kept. */
+const KEPT_MS = 60_000;
+
+test('visitors without a session cookie cost the sign-in service one request a minute', async (t) => {
+  const endKept = holdTimers(t, KEPT_MS);
   const { state, verify } = await startVerify(t, { location: `${ORIGIN}/login` });
   const own = await startPages(verify);
   const others = ['', 'a=b', 'session=x', '__Host-gatehouse=x', `x${guess()}`];
@@ -210,6 +217,46 @@ test('visitors without a session cookie cost the sign-in service one request', a
   assert.equal(state.asked, 1);
   for (const cookie of [guess(), guess()]) await own.options(cookie);
   assert.equal(state.asked, 3, 'each cookie that may be of a session is checked');
+  endKept();
+  for (const cookie of others) await own.options(cookie);
+  assert.equal(state.asked, 4, 'the address of the sign-in page may have changed');
+});
+
+test('the sign-in service says how long to wait after wrong cookies, up to an hour', async (t) => {
+  for (const [headers, seconds] of [
+    [{}, '1'],
+    [{ 'retry-after': '30' }, '30'],
+    [{ 'retry-after': '86400' }, '3600'],
+    [{ 'retry-after': 'Fri, 01 Jan 2038 00:00:00 GMT' }, '1'],
+  ] as const) {
+    const { state, verify } = await startVerify(t, { ...headers }, 429);
+    const own = await startPages(verify);
+    for (const _turn of [1, 2]) {
+      const answer = await own.options('');
+      assert.deepEqual([answer.status, answer.headers.get('retry-after')], [429, seconds]);
+    }
+    assert.equal(state.asked, 2, 'the next visitor may have another network');
+  }
+});
+
+const TLS = join(import.meta.dirname, '../unit/vectors/tls');
+
+test('over https, only a service with a trusted certificate of its name is believed', async (t) => {
+  const read = (file: string) => readFileSync(join(TLS, file));
+  const own = { key: read('server.key'), cert: read('server.crt') };
+  const server = https.createServer(own, (_request, response) => {
+    response.writeHead(200, { 'x-auth-username': 'ada' }).end();
+  });
+  const port = await listenOn(t, server);
+  const named = await startPages(`https://localhost:${port}/verify`);
+  assert.equal((await named.options(guess())).status, 503, 'nobody has signed it');
+  const { request: send } = https;
+  const ca = read('ca.crt');
+  // As with NODE_EXTRA_CA_CERTS, which Node reads when it starts.
+  t.mock.method(https, 'request', (url: string, options: object) => send(url, { ...options, ca }));
+  assert.equal((await named.options(guess())).json.caller?.user, 'ada');
+  const other = await startPages(`https://127.0.0.1:${port}/verify`);
+  assert.equal((await other.options(guess())).status, 503, 'it is of another name');
 });
 
 test('beyond 100 wrong cookies, a network gets 429, and nothing is logged as an error', async (t) => {

@@ -41,14 +41,14 @@ async function embed(
 
 /** Identity with an administrator who is logged in. */
 async function embedIdentity(t: TestContext, more: Readonly<Record<string, string>> = {}) {
-  const { url: database } = await createEmptyDatabase(t);
+  const { url: database, sql } = await createEmptyDatabase(t);
   const instance = await embed(t, ['identity'], { ...variables(database), ...more });
   await instance.ready;
   const url = instance.url('identity');
   const session = await logIn(url);
   const makeKey = async (body: object) =>
     (await ask('POST', `${url}/api/key/`, { bearer: session, body })).json.data;
-  return { ...instance, at: url, session, makeKey };
+  return { ...instance, sql, at: url, session, makeKey };
 }
 
 const PLAIN = { ...variables('postgres://nobody@localhost/none'), WEBHOOK_VARIANT: 'plain' };
@@ -170,7 +170,7 @@ test('all wrong settings are reported together, and the environment is not read'
 test('verify answers in the process as the route does over HTTP', async (t) => {
   stopClock(t);
   const given = { TRUSTED_PROXIES: '127.0.0.1', METRICS_PORT: '0' };
-  const { at, session, makeKey, verify, url, text } = await embedIdentity(t, given);
+  const { sql, at, session, makeKey, verify, url, text } = await embedIdentity(t, given);
   const { key } = await makeKey({ user_id: null, rights: ['verify'], scopes: ['orders:read'] });
   const cases: ReadonlyArray<readonly [number, Record<string, string>, string?]> = [
     [200, { authorization: `Bearer ${session}` }],
@@ -180,8 +180,9 @@ test('verify answers in the process as the route does over HTTP', async (t) => {
     [400, { 'x-api-key': key }, 'require=nonsense'],
     [401, {}],
     [401, { authorization: 'Bearer session:nonsense' }],
+    [400, { 'x-api-key': key }, 'require=%'],
   ];
-  for (const [status, headers, query = ''] of cases) {
+  const compare = async (status: number, headers: Record<string, string>, query = '') => {
     const here = await verify(headers, { query });
     const there = await ask('GET', `${at}/api/auth/verify?${query}`, { headers });
     assert.deepEqual([here.status, there.status], [status, status], here.body);
@@ -189,7 +190,8 @@ test('verify answers in the process as the route does over HTTP', async (t) => {
       assert.equal(there.headers.get(name), value, name);
     const { data, error } = JSON.parse(here.body);
     assert.deepEqual({ data, error }, { data: there.json.data, error: there.json.error });
-  }
+  };
+  for (const one of cases) await compare(...one);
   const { text: metrics } = await ask('GET', `${url('metrics')}/metrics`);
   assert.match(
     metrics,
@@ -214,6 +216,11 @@ test('verify answers in the process as the route does over HTTP', async (t) => {
   await ask('POST', `${at}/api/auth/logout`, { body: { session } });
   assert.equal((await verify({ authorization: `Bearer ${session}` })).status, 401);
   assert.match(text(), /"message":"credential refused"/);
+
+  // No error of the database reaches the program.
+  await sql`alter table identity.users rename to away`;
+  await compare(500, { 'x-api-key': key });
+  assert.equal(text().match(/"message":"dependency failed"/g)?.length, 2);
 });
 
 test('verify needs identity', async (t) => {

@@ -1,6 +1,7 @@
 /** What serves and where, when it is ready, and what it says of itself. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { Server } from 'node:net';
 import { hostname, networkInterfaces } from 'node:os';
 import { isDeepStrictEqual } from 'node:util';
 import type { ServiceName } from '../../src/serve.ts';
@@ -244,6 +245,20 @@ test('a listener that is taken, or of another machine, is rejected by name and v
     const started = startGatehouse(t, services, 'postgres://u@127.0.0.1:9/none', given);
     await assert.rejects(started, new RegExp(said));
   }
+});
+
+test('a port that needs a right of the system is rejected by its variable', async (t) => {
+  // Which ports these are, and who may use them, differs between machines.
+  t.mock.method(Server.prototype, 'listen', function (this: Server) {
+    const denied = Object.assign(new Error('permission denied'), { code: 'EACCES' });
+    process.nextTick(() => this.emit('error', denied));
+    return this;
+  });
+  const given = { WEBHOOK_PORT: '443' };
+  await assert.rejects(startGatehouse(t, ['webhook'], 'postgres://u@127.0.0.1:9/none', given), {
+    message:
+      'webhook cannot listen on 127.0.0.1:443 (EACCES): set WEBHOOK_PORT to a port above 1023.',
+  });
 });
 
 const hasIpv6 = Object.values(networkInterfaces())

@@ -175,6 +175,25 @@ test('one network holds a quarter of the connections, and its own longest idle o
   leave(other);
 });
 
+test('at a limit without an idle connection, the new one is closed, and no request in progress', async (t) => {
+  const { server: to, url: at, running, release, metrics } = await startSlow(t);
+  const slow = connectMany(to, SHARE, () => '127.0.0.2', SLOW);
+  await running(SHARE);
+  const late = connectInside(to, '127.0.0.2', GET);
+  assert.deepEqual([late.isOpen(), late.said()], [false, '']);
+  assert.match(metrics(), closed('network'));
+  const others = connectMany(to, 3 * SHARE, (n) => `127.0.0.${3 + (n % 3)}`, SLOW);
+  await running(4 * SHARE);
+  const stranger = connectInside(to, '127.0.0.6', GET);
+  assert.equal(stranger.isOpen(), false);
+  assert.match(metrics(), closed('connections'));
+  release();
+  const all = [...slow, ...others];
+  await until(() => all.every(({ said }) => said().includes('"slow"')), 'all replies');
+  assert.equal((await getFrom(at, '127.0.0.2')).status, 200);
+  leave(...all);
+});
+
 test('the share of one network does not apply to a trusted proxy', async (t) => {
   const proxies = new BlockList();
   proxies.addAddress('127.0.0.2');
@@ -192,6 +211,8 @@ const LARGE = 'x'.repeat(8 * 1024 * 1024);
 async function startSlow(t: TestContext) {
   let calls = 0;
   const { opened: released, open: release } = latch();
+  // Else a test that has failed would end only with the limit of its requests.
+  t.after(release);
   const counted = (path: string, data: string) =>
     get(path, async () => {
       calls += 1;

@@ -180,6 +180,14 @@ test('HEAD of a list produces only the first batch', async (t) => {
   assert.deepEqual([seen.pulled, seen.ended], [1, true]);
 });
 
+test('a text that ends before its first piece has its head all the same', async (t) => {
+  async function* nothing() {}
+  const text = async () => ({ text: nothing(), contentType: 'text/plain' });
+  const { url } = await startListener(t, [get('/none', text)]);
+  const { status, headers, body } = await exchange(url, ['GET /none HTTP/1.1', HOST]);
+  assert.deepEqual([status, headers.get('content-type'), body], [200, 'text/plain', '']);
+});
+
 const failing = (before: number, error: Error) => async (): Promise<Reply<string[]>> => ({
   items: (async function* () {
     for (let n = 0; n < before; n += 1) yield ['item'];

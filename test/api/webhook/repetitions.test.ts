@@ -5,6 +5,8 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
+import { connect } from '../../../scripts/postgres.ts';
+import { untilLocked } from '../../support/connections.ts';
 import { type Answer, ask } from '../../support/gatehouse.ts';
 import {
   addToken,
@@ -14,6 +16,8 @@ import {
   signedBy,
   type SignedSource,
 } from '../../support/senders.ts';
+import { connectTo, headOf } from '../../support/socket.ts';
+import { until } from '../../support/until.ts';
 import { launchWebhook, macOf, outcomeOf } from '../../support/webhook.ts';
 
 /** With a target, and paused: what is due stays due. */
@@ -21,7 +25,7 @@ const gatehouse = await launchWebhook({
   WEBHOOK_FORWARD_URL: 'http://127.0.0.1:9/',
   WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
 });
-const { sql, database, base, stored, storesNothing, count, customToken } = gatehouse;
+const { sql, database, databaseUrl, base, stored, storesNothing, count, customToken } = gatehouse;
 await sql`insert into webhook.pause default values`;
 const tokens = new Map<SignedSource, string>();
 for (const source of SIGNED_SOURCES) tokens.set(source, (await addToken(database, source)).token);
@@ -243,3 +247,32 @@ test('names, ids and pages that are neither numbers nor texts are refused withou
     }
   }
 });
+
+for (const [what, table] of [
+  ['its token is looked up', 'webhook.tokens'],
+  ['it is being stored', 'webhook.events'],
+] as const) {
+  test(`an event whose sender leaves while ${what} is stored, and its repetition is not`, async (t) => {
+    const { token } = await addToken(database, 'generic');
+    const id = randomUUID();
+    const body = '{"event":"left","data":{"page_id":"p"}}';
+    const blocker = connect(databaseUrl);
+    t.after(() => blocker.end());
+    await blocker`begin`;
+    await blocker`lock table ${blocker(table)} in access exclusive mode`;
+    const sender = await connectTo(base);
+    const head = ['Host: x', 'Content-Type: application/json', `Content-Length: ${body.length}`];
+    const target = `POST /webhook?token=${token} HTTP/1.1`;
+    sender.send(headOf([target, `webhook-id: ${id}`, ...head]) + body);
+    await untilLocked(sql, 1);
+    sender.socket.resetAndDestroy();
+    // After another reply, the service has noticed that the sender left.
+    assert.equal((await ask('GET', `${gatehouse.webhook}/livez`)).status, 200);
+    await blocker`commit`;
+    const { inFlight } = gatehouse.listenerOf('webhook');
+    await until(() => inFlight.size === 0, 'the end of the exchange');
+    const repeated = await post(token, body, { 'webhook-id': id });
+    assert.equal(outcomeOf(repeated), 'duplicate');
+    assert.equal((await stored(repeated.json.id)).delivery_id, id);
+  });
+}

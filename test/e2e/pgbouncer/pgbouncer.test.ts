@@ -131,7 +131,7 @@ test('a pooler without a free server connection for the check: the start waits a
   const { url } = await startPooler(t, 'session', 'default_pool_size = 1');
   const running = startProgram(t, buildProgram(), ['serve', 'webhook'], variables(url));
   const line = await running.line(({ message }) => message === 'not ready yet, trying again');
-  assert.match(String(line.error), /pool/);
+  assert.match(String(line.error), /the connection pooler has too few .*; raise its pool size/);
 });
 
 test('the mode changes while the services serve: no false answer, and the log says what to do', async (t) => {

@@ -2,9 +2,12 @@
  * Connections that fail before `postgres` listens are Unavailable, and the process does not end.
  */
 import assert from 'node:assert/strict';
+import { Socket } from 'node:net';
 import { ask, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { ask as askDatabase, openConnections, untilSql } from '../../support/connections.ts';
+import { dial } from '../../../src/platform/db/dial.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
+import { stopClock } from '../../support/clock.ts';
 import { createDatabase } from '../../support/database.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
 import { startProxy } from '../../support/proxy.ts';
@@ -17,6 +20,29 @@ test('an address that the system does not connect to is Unavailable', async (t) 
   for (const _turn of [1, 2])
     await assert.rejects(askDatabase(database, 'read', 'select 1'), Unavailable);
 });
+
+for (const why of ['the time is over', 'nobody waits'] as const) {
+  test(`an address without an answer is tried eight times at once, until ${why}`, async (t) => {
+    let isClosed = false;
+    const pass = stopClock(t);
+    // None of them connects or fails.
+    const { mock } = t.mock.method(Socket.prototype, 'connect', () => {});
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const areOpen = () => mock.calls.map(({ this: socket }) => !Object(socket).destroyed);
+    const host = { name: 'gone.example', port: 5432 };
+    const failed = assert.rejects(
+      dial([host], 5, () => isClosed),
+      { code: 'CONNECT_TIMEOUT' },
+    );
+    for (let next = 1; next < 10; next += 1) t.mock.timers.tick(500);
+    assert.deepEqual(areOpen(), [false, false, ...new Array(8).fill(true)]);
+    if (why === 'nobody waits') isClosed = true;
+    else pass(5);
+    t.mock.timers.tick(500);
+    await failed;
+    assert.deepEqual(areOpen(), new Array(10).fill(false));
+  });
+}
 
 const FILES = 200;
 

@@ -107,15 +107,17 @@ test('a step that waits for a table lets other statements pass, and succeeds lat
   assert.deepEqual([await applied, await traces()], [2, [1, 2, 3, 10, 10]]);
 });
 
-test('a role without DDL privileges finds the schema current', async (t) => {
+test('a role without DDL privileges creates no schema, and finds one that is current', async (t) => {
   const { url, sql, migrateTo } = await createHouse(t);
-  await migrateTo(...ALL);
   const role = `reader_${new URL(url).pathname.slice(1)}`;
-  await sql.unsafe(`create role ${role} login password 'word';
-    grant usage on schema house to ${role};
-    grant select on all tables in schema house to ${role}`);
+  await sql.unsafe(`create role ${role} login password 'word'`);
   const own = Object.assign(new URL(url), { username: role, password: 'word' });
-  const applied = await migrate(openConnections(t, own.href, 'reader'), house(...ALL));
+  const reader = openConnections(t, own.href, 'reader');
+  await assert.rejects(migrate(reader, house(...ALL)), /SQLSTATE 42501/);
+  await migrateTo(...ALL);
+  await sql.unsafe(`grant usage on schema house to ${role};
+    grant select on all tables in schema house to ${role}`);
+  const applied = await migrate(reader, house(...ALL));
   // Roles belong to the whole server, so this one does not go with the database.
   await sql.unsafe(`drop owned by ${role}; drop role ${role}`);
   assert.equal(applied, 0);

@@ -226,6 +226,17 @@ test('a transaction that throws is rolled back, and its connection works on', as
   assert.deepEqual(await ask(database, 'transaction', find), { rows: 0 });
 });
 
+test('a transaction whose failed statement was ignored is an error: none of it was committed', async (t) => {
+  const database = openConnections(t, file.url, 'ignores');
+  const ignoring = database.transaction(async (sql) => {
+    await sql`insert into things values (93_939)`;
+    await sql`insert into things values (0)`.catch(() => {});
+  });
+  await assert.rejects(ignoring, new Unavailable('the transaction was rolled back'));
+  const find = 'select count(*)::int as rows from things where id = 93_939';
+  assert.deepEqual(await ask(database, 'transaction', find), { rows: 0 });
+});
+
 test('the type of a transaction refuses a Failure, because what returns is committed', async (t) => {
   const database = openConnections(t, file.url, 'typed');
   await database.transaction(async () => ({ id: 1 }));

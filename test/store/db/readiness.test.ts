@@ -20,12 +20,12 @@ const SCHEMA = { name: 'house', folder: new URL('file:///none'), steps: ['first'
 const TOO_SLOW = 'the database is too slow: no answer within 5 s';
 
 /** @returns a probe, and what the log says */
-function createProbe(database: Database) {
+function createProbe(database: Database, schema = SCHEMA) {
   const lines: string[] = [];
   const log = createLog('info', (line) => lines.push(line));
   const said = () =>
     lines.map((line) => JSON.parse(line)).map(({ message, error }) => error ?? message);
-  return { probe: createReadiness(database, SCHEMA, log), said };
+  return { probe: createReadiness(database, schema, log), said };
 }
 
 async function createHouse(t: TestContext) {
@@ -64,6 +64,17 @@ test('a database without an answer: not ready after five seconds, which the log 
   });
   await untilSql(async () => (await probe()) === null, 'it is ready again');
   assert.deepEqual(said(), [TOO_SLOW, 'ready again']);
+});
+
+test('a schema that lacks a step of this program: not ready until another process has migrated', async (t) => {
+  const { sql, proxy } = await createHouse(t);
+  const steps = ['first', 'second'];
+  const { probe, said } = createProbe(openConnections(t, proxy.url, 'house'), { ...SCHEMA, steps });
+  const expected = 'the schema "house" is not up to date; run "gatehouse migrate"';
+  assert.equal(await probe(), expected);
+  await sql`insert into house.migrations values (2, 'second')`;
+  assert.equal(await probe(), null);
+  assert.deepEqual(said(), [expected, 'ready again']);
 });
 
 test('the reply does not name hosts, and the log does', async (t) => {

@@ -5,12 +5,13 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { createDatabase } from '../../support/database.ts';
-import { ask, openConnections, PURPOSES } from '../../support/connections.ts';
+import { ask, openConnections, PURPOSES, untilSql } from '../../support/connections.ts';
 import { startGatehouse } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
 import { createRelay } from '../../support/relay.ts';
 
 const file = await createDatabase();
+await file.sql`create sequence turns maxvalue 4 cycle`;
 const { port, pathname } = new URL(file.url);
 
 function urlWith(part: 'port' | 'username' | 'password', value: string, base = file.url) {
@@ -41,25 +42,50 @@ test('startup parameters may be swallowed: commits are synchronous all the same'
   }
 });
 
+const POOLED =
+  'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
+
 test('a setting that is not applied: no call is made, nothing is written, and nothing starts', async (t) => {
   await file.sql`create table things (id integer)`;
   const url = await startReplacing(t, STARTUP, STATEMENT);
   const database = openConnections(t, url, 'changed');
-  const message =
-    'a connection pooler or proxy does not keep the settings of a connection; set its pool mode to session, or connect to PostgreSQL directly';
   for (const purpose of PURPOSES) {
     const calls = [1, 2, 3].map((id) =>
       ask(database, purpose, `insert into things values (${id})`),
     );
-    await Promise.all(calls.map((call) => assert.rejects(call, { message })));
+    await Promise.all(calls.map((call) => assert.rejects(call, { message: POOLED })));
   }
   await assert.rejects(
     database.maintain((sql) => sql`insert into things values (1)`),
-    { message },
+    { message: POOLED },
   );
   assert.deepEqual([...(await file.sql`select * from things`)], []);
-  await assert.rejects(startGatehouse(t, ['webhook'], url), { message: `webhook: ${message}.` });
+  await assert.rejects(startGatehouse(t, ['webhook'], url), { message: `webhook: ${POOLED}.` });
 });
+
+const PROCESS = 'pg_backend_pid() as pid';
+
+/** What each question has for an answer behind a pooler. The first is of the first connection. */
+for (const [what, answer, isKept] of [
+  ['its own process, other than it said at the start', 'pg_backend_pid()+1', true],
+  ['the process of the other one', '7', false],
+  ['one process after the other', `nextval('turns')`, false],
+  ['two processes in turn, and the other one its own', `nextval('turns')/2`, false],
+  ['its own process, and the other one two in turn', `nextval('turns')%3`, false],
+] as const) {
+  test(`a pooler gives a connection ${what}`, async (t) => {
+    await file.sql`alter sequence turns restart`;
+    // As long as what it replaces: a message begins with its length.
+    const replacement = `${answer} pid`.padEnd(PROCESS.length);
+    const url = await startReplacing(t, [PROCESS, replacement]);
+    const answered = ask(openConnections(t, url, 'pooled'), 'read', 'select 1 as one');
+    if (isKept) assert.deepEqual(await answered, { one: 1 });
+    else await assert.rejects(answered, { message: POOLED });
+    const open = () => file.sql`
+      select from pg_stat_activity where application_name = 'gatehouse-pooled'`;
+    await untilSql(async () => (await open()).length === Number(isKept), 'the others are closed');
+  });
+}
 
 const PASSWORDS: ReadonlyArray<readonly [stored: string, ...others: string[]]> = [
   ['p@ss:w/o?r#d%+ &'],

@@ -1,5 +1,7 @@
 /** TLS with certificates of one's own, on a real PostgreSQL that asks for a client certificate. */
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
 import {
   chmodSync,
   chownSync,
@@ -75,6 +77,15 @@ for (const [host, parameters] of [
   });
 }
 
+/** @returns a certificate that ends in five days, in place of each, and its key */
+function makeShort(directory: string) {
+  const words = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -days 5';
+  const cert = join(directory, 'short.crt');
+  const key = join(directory, 'short.key');
+  spawnSync('openssl', [...words.split(' '), '-out', cert, '-keyout', key]);
+  return { 'ca.crt': cert, 'client.crt': cert, 'client.key': key };
+}
+
 test('certificates and the password are read again for a new connection', async (t) => {
   const files = makeDirectory(t, 'again');
   const replace = (name: string, from: string) =>
@@ -86,11 +97,12 @@ test('certificates and the password are read again for a new connection', async 
     writeFileSync(place, `${urlFor('localhost', parameters, user)}\n`);
   writeUrl(`gatehouse:${password}`);
   const lines: string[] = [];
+  const metrics = createMetrics();
   const database = createDatabase(
     addressOf('', { DATABASE_URL_FILE: place }),
     'again',
     createLog('error', (line) => lines.push(line)),
-    createMetrics(),
+    metrics,
   );
   t.after(() => database.close());
   const WHO = 'select current_user as name';
@@ -101,12 +113,22 @@ test('certificates and the password are read again for a new connection', async 
     await ask(database, 'read', WHO).catch(() => {});
     return (await ask(database, 'read', WHO)).name;
   };
+  const gauge = 'gatehouse_database_certificate_end_seconds{service="again"}';
+  const assertEnd = (file: string) => {
+    const shown = metrics.readings().find(({ name }) => name === gauge)?.value;
+    assert.equal(shown, Date.parse(new X509Certificate(readFileSync(file)).validTo) / 1_000);
+  };
   assert.equal(await reconnect(), 'gatehouse');
+  assertEnd(join(FILES, 'client.crt'));
 
-  replace('ca.crt', 'other-ca.crt');
-  await assert.rejects(reconnect(), Unavailable);
-  replace('ca.crt', 'ca.crt');
-  assert.equal(await reconnect(), 'gatehouse');
+  const short = makeShort(files);
+  for (const names of [['ca.crt'], ['client.crt', 'client.key']] as const) {
+    for (const name of names) copyFileSync(short[name], join(files, name));
+    await assert.rejects(reconnect(), Unavailable);
+    assertEnd(short['ca.crt']);
+    for (const name of names) replace(name, name);
+    assert.equal(await reconnect(), 'gatehouse');
+  }
 
   writeUrl('other:other-word');
   assert.equal(await reconnect(), 'other');

@@ -4,7 +4,11 @@ import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import { after, test, type TestContext } from 'node:test';
-import { isPrivate, ownAddresses } from '../../../src/platform/http/wire/private-address.ts';
+import {
+  isPrivate,
+  ownAddresses,
+  publicLookup,
+} from '../../../src/platform/http/wire/private-address.ts';
 import { setTarget } from '../../../src/webhook/store/tokens.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
 import { ask } from '../../support/gatehouse.ts';
@@ -100,13 +104,16 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
   for (const address of formsOf(alike, PUBLIC)) assert.equal(isPrivate(address), false, address);
 });
 
-/** Until the test ends, the names and the addresses of this machine are these. */
-function pretend(t: TestContext, own: readonly string[], named: readonly string[]): void {
+/**
+ * Until the test ends, the addresses of this machine are these, and look-ups have these answers.
+ * Each further one has an address of this machine, as of an attacker who changes the DNS reply.
+ */
+function pretend(t: TestContext, own: readonly string[], ...answers: string[][]): void {
   const of = (addresses: readonly string[]) =>
     addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
   const mocks = [
     t.mock.method(os, 'networkInterfaces', () => ({ eth0: of(own) })),
-    t.mock.method(dns, 'lookup', async () => of(named)),
+    t.mock.method(dns, 'lookup', async () => of(answers.shift() ?? ['127.0.0.1'])),
   ];
   syncBuiltinESMExports();
   t.after(() => {
@@ -131,6 +138,19 @@ test('an address of this machine is private, in any form, by its number or by a 
     throw new Error('EAFNOSUPPORT');
   };
   assert.throws(() => ownAddresses(none), /addresses of this machine cannot be read/);
+});
+
+test('a name without a private address is connected to at the addresses that were checked', async (t) => {
+  const addresses = ['9.9.9.9', '2606:4700::1112'];
+  pretend(t, [], addresses, addresses);
+  const found = (options: object) =>
+    new Promise((resolve) =>
+      publicLookup('private')('public.example', options, (...answer) => resolve(answer)),
+    );
+  const first = { address: '9.9.9.9', family: 4 };
+  const all = [first, { address: '2606:4700::1112', family: 6 }];
+  assert.deepEqual(await found({ all: true }), [null, all]);
+  assert.deepEqual(await found({}), [null, '9.9.9.9', 4]);
 });
 
 const SPELLINGS = wordsOf(`

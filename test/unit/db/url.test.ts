@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { generateKeyPairSync } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
-import { userInfo } from 'node:os';
+import { syncBuiltinESMExports } from 'node:module';
+import os, { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { parseUrl } from '../../../src/platform/db/url.ts';
@@ -161,4 +162,18 @@ test('a key of another type than its certificate is rejected', (t) => {
 test('sslmode=require with sslrootcert checks the certificate, as in libpq', () => {
   const { sslmode, certificates } = parseUrl(`${LOCAL}?sslmode=require&sslrootcert=${tls}/ca.crt`);
   assert.deepEqual([sslmode, certificates === null], ['verify-ca', false]);
+});
+
+test('a user without a name in the system must be named in the URL', (t) => {
+  // As with "docker run --user 12345".
+  const { mock } = t.mock.method(os, 'userInfo', () => {
+    throw new Error('ENOENT');
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    mock.restore();
+    syncBuiltinESMExports();
+  });
+  assert.throws(() => parseUrl('postgres://localhost/d'), new Expected(FORM));
+  assert.equal(parseUrl(LOCAL).user, 'u');
 });

@@ -1,5 +1,7 @@
 /** The Prometheus text format, version 0.0.4. */
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { test } from 'node:test';
 import { addProcessMetrics, createMetrics } from '../../../src/platform/runtime/metrics.ts';
 
@@ -58,11 +60,37 @@ test('a gauge is read at each scrape; one name with several labels is one family
   );
 });
 
-test('memory and event loop delay of the process are gauges', () => {
+/** What is read of the process, by name. */
+function readProcess() {
   const metrics = createMetrics();
   addProcessMetrics(metrics);
-  const values = new Map(metrics.readings().map(({ name, value }) => [name, value]));
+  return new Map(metrics.readings().map(({ name, value }) => [name, value]));
+}
+
+test('memory, event loop delay and files of the process are gauges', () => {
+  const values = readProcess();
+  for (const [name, least] of [
+    ['process_resident_memory_bytes', 1e6],
+    ['nodejs_heap_used_bytes', 1e6],
+    ['nodejs_eventloop_delay_p99_seconds', 0],
+    ['process_open_fds', 3],
+    ['process_max_fds', Number(values.get('process_open_fds'))],
+  ] as const)
+    assert.ok(Number(values.get(name)) >= least, name);
+});
+
+test('without a free file, or without /proc, the gauges of files are NaN and the others stand', (t) => {
+  const fail = () => {
+    throw Object.assign(new Error('EMFILE'), { code: 'EMFILE' });
+  };
+  const mocks = [t.mock.method(fs, 'readdirSync', fail), t.mock.method(fs, 'readFileSync', fail)];
+  syncBuiltinESMExports();
+  const values = readProcess();
+  for (const { mock } of mocks) mock.restore();
+  syncBuiltinESMExports();
+  assert.deepEqual(
+    ['process_open_fds', 'process_max_fds'].map((name) => values.get(name)),
+    [NaN, NaN],
+  );
   assert.ok(Number(values.get('process_resident_memory_bytes')) > 1e6);
-  assert.ok(Number(values.get('nodejs_heap_used_bytes')) > 1e6);
-  assert.ok(Number(values.get('nodejs_eventloop_delay_p99_seconds')) >= 0);
 });
