@@ -5,7 +5,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
+import { createSigningKey } from '../../../src/webhook/service.ts';
 import { changeSender, setTarget } from '../../../src/webhook/store/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
@@ -159,6 +161,26 @@ test('requests are signed with the secret of the target, sealed, and never shown
     assert.ok(!text.includes(secret.slice(6)));
 });
 
+test('with a secret that cannot be opened, nothing is sent: it would be unsigned', async () => {
+  const { url: to, received } = await startTarget();
+  const { id, token } = await addToken(database, 'generic');
+  const secret = sealSecret(createSigningKey('x'.repeat(40)), SIGNING_SECRETS.standard);
+  await setTarget(database, id, {
+    target: { url: to, is_signed: true },
+    keep_signature: false,
+    secret,
+  });
+  const event = await send(token);
+  const attempts = async () => (await call('GET', `/events/${event}`)).json.attempts;
+  await untilSql(async () => (await attempts()).length === 1, 'an attempt');
+  const tried = await ask('POST', `${url}/tokens/${id}/test`, { bearer: OPERATOR_TOKEN });
+  const error = 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
+  assert.deepEqual([(await attempts())[0].error, tried.json.error, received], [error, error, []]);
+  // The target can still be replaced, and the event arrives.
+  assert.equal((await put(id, { url: one.url, secret: null })).status, 200);
+  await untilArrived(one, [event]);
+});
+
 test('the headers of the sender are passed on; its signature only if the token says so', async () => {
   for (const keep_signature of [false, true]) {
     const sender = await addToken(database, 'github');
@@ -198,13 +220,37 @@ test('invalid targets and commands over HTTP are refused, and nothing changes', 
   assert.deepEqual(await read(), before);
 });
 
-test('without WEBHOOK_FORWARD_ALLOW_PRIVATE, a private address is refused', async (t) => {
-  const closed = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+test('without WEBHOOK_FORWARD_ALLOW_PRIVATE or WEBHOOK_SECRET, a target that needs it is refused', async (t) => {
+  const closed = await startGatehouse(t, ['webhook'], databaseUrl);
   const { id } = await senderTo(null);
-  for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1']) {
-    const { json } = await put(id, { url: `http://${host}/` }, closed.url.webhook);
-    assert.match(json.error.fields[0].message, /private address/);
-  }
+  const refused = async (body: object) =>
+    (await put(id, body, closed.url.webhook)).json.error.fields[0];
+  for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1'])
+    assert.match((await refused({ url: `http://${host}/` })).message, /private address/);
+  const secret = SIGNING_SECRETS.standard;
+  assert.deepEqual(await refused({ url: 'https://example.org/', secret }), {
+    path: '/secret',
+    message: 'needs WEBHOOK_SECRET, under which it is stored',
+  });
+});
+
+test('without a target of its own, a test event goes to that of the process, signed with its secret', async (t) => {
+  const common = await startTarget();
+  const { url: to } = await startGatehouse(t, ['webhook'], databaseUrl, {
+    WEBHOOK_FORWARD_URL: common.url,
+    WEBHOOK_FORWARD_SECRET: SIGNING_SECRETS.standard,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  });
+  const { id } = await senderTo(null);
+  const path = `${to.webhook}/tokens/${id}/test`;
+  const { json } = await ask('POST', path, { bearer: OPERATOR_TOKEN });
+  assert.deepEqual([json.error, json.answer_status], [null, 200]);
+  const { headers, body } =
+    common.received.find((one) => one.headers['gatehouse-event'] === 'gatehouse.test') ??
+    assert.fail();
+  const signed = { id: String(headers['webhook-id']), at: Number(headers['webhook-timestamp']) };
+  const { 'webhook-signature': expected } = signedBy('standard', body, signed);
+  assert.equal(headers['webhook-signature'], expected);
 });
 
 // --- order_by
