@@ -1,15 +1,21 @@
 import assert from 'node:assert/strict';
+import callbackDns from 'node:dns';
 import dns from 'node:dns/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import { after, test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import { isPrivate, ownAddresses } from '../../../src/platform/http/wire/private-address.ts';
+import type { Service } from '../../../src/platform/process/service.ts';
+import { start } from '../../../src/webhook/start.ts';
 import { setTarget } from '../../../src/webhook/store/tokens.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
-import { ask } from '../../support/gatehouse.ts';
+import { ask, variables } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
 import { addToken } from '../../support/senders.ts';
+import { quiet } from '../../support/service-context.ts';
+import { readConfig } from '../../support/settings.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 import { stateOf, leasedEvent, untilStatus } from '../../support/webhook-store.ts';
 import { wordsOf } from '../../support/words.ts';
@@ -23,7 +29,7 @@ const neighbour = createServer((socket) => {
   socket.destroy();
 });
 const port = await listenOn({ after }, neighbour, '::');
-const { base, database, sql } = await launchWebhook({ WEBHOOK_RETRY_SCHEDULE: '1ms' });
+const { base, database, databaseUrl, sql } = await launchWebhook({ WEBHOOK_RETRY_SCHEDULE: '1ms' });
 
 /** @returns the error of an attempt, and how many connections it has made */
 async function forwardTo(url: string) {
@@ -100,13 +106,19 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
   for (const address of formsOf(alike, PUBLIC)) assert.equal(isPrivate(address), false, address);
 });
 
+type Done = (error: null, addresses: ReadonlyArray<Readonly<{ address: string }>>) => void;
 /** Until the test ends, the names and the addresses of this machine are these. */
 function pretend(t: TestContext, own: readonly string[], named: readonly string[]): void {
   const of = (addresses: readonly string[]) =>
     addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
   const mocks = [
     t.mock.method(os, 'networkInterfaces', () => ({ eth0: of(own) })),
-    t.mock.method(dns, 'lookup', async () => of(named)),
+    // Not at once, as no lookup ends.
+    t.mock.method(dns, 'lookup', () => turn(of(named))),
+    // What Node uses by itself.
+    t.mock.method(callbackDns, 'lookup', (_host: string, _options: object, done: Done) =>
+      done(null, of(named)),
+    ),
   ];
   syncBuiltinESMExports();
   t.after(() => {
@@ -145,6 +157,21 @@ test('a private target is rejected before anything is sent, in any spelling', as
   for (const host of SPELLINGS)
     for (const scheme of ['http', 'https'])
       assert.deepEqual(await forwardTo(`${scheme}://${host}:${port}/`), [REFUSED, 0], host);
+});
+
+test('the certificate of a private target is not looked at, by its number or by a name', async (t) => {
+  const config = readConfig(['webhook'], 'serve', variables(databaseUrl)).webhook;
+  const service: Service = await start(config ?? assert.fail(), quiet());
+  t.after(() => service.storage?.database.close());
+  pretend(t, ['8.8.8.8'], ['127.0.0.1']);
+  for (const host of ['127.0.0.1', 'own.example']) {
+    const { id } = await addToken(database, 'generic');
+    const target = { url: `https://${host}:${port}/` };
+    await setTarget(database, id, { target, keep_signature: false, secret: null });
+  }
+  const before = heard;
+  assert.deepEqual(await service.observe?.('2126-10-28 23:59:00+00', '2126-10-29 00:01:00+00'), []);
+  assert.equal(heard, before);
 });
 
 test('by default an event for a private target becomes a dead letter that says what to set', async () => {
