@@ -279,6 +279,10 @@ test('what is not named in a change of the target stays, and null takes it back'
   await Promise.all(changes.map(change));
   const plain = { events: null, timeout_seconds: null, keep_signature: false };
   assert.deepEqual(await change({}), { at, is_signed: false, ...plain });
+  // Only a command can set a program.
+  await sql`update webhook.tokens set target = '{"command":["/bin/true","key"]}' where id = ${id}`;
+  const { target, url: ofProgram } = await shown(id);
+  assert.deepEqual([target, ofProgram], ['command /bin/true', null]);
 });
 
 test('a test event goes to the target with its signature, is not stored, and its answer is shown', async () => {

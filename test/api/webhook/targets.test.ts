@@ -15,6 +15,7 @@ import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
+  now,
   SAMPLES,
   signatureOf,
   SIGNED_SOURCES,
@@ -92,7 +93,9 @@ const untilArrived = (target: Target, ids: readonly string[]) =>
 test('events go to the present target of their token, if it selects them, and to no other', async () => {
   const first = await senderTo({ url: one.url, events: ['order.*'] });
   const second = await senderTo(null);
-  assert.equal(await statusOf(await second.send()), 'stored', 'without a target');
+  const stored = await second.send();
+  assert.equal(await statusOf(stored), 'stored', 'without a target');
+  assert.equal((await call('POST', `/events/${stored}/redeliver`)).status, 409, 'only others have');
   // The token was looked up before this change.
   const change = { target: { url: other.url }, keep_signature: false, secret: null };
   await setTarget(database, second.id, change);
@@ -141,6 +144,13 @@ test('a target that fails holds up no other, and its own events only', async () 
   const shown = tokens.find(({ id }) => id === bad.id);
   assert.ok(shown?.next_probe_at, 'the list shows that it is only probed');
   assert.equal(await statusOf(blocked), 'waiting');
+  // As if it was under delivery: it stays as it is.
+  const lease = randomUUID();
+  await sql`update webhook.work set lease = ${lease} where event_id = ${blocked}`;
+  assert.equal((await call('POST', `/events/${blocked}/redeliver`)).status, 200);
+  const freed = await sql`
+    update webhook.work set lease = null where event_id = ${blocked} and lease = ${lease}`;
+  assert.equal(freed.count, 1);
   // A target that works, in its place, gets the events at once.
   const works = await startTarget();
   await put(bad.id, { url: works.url });
@@ -198,6 +208,18 @@ test('the headers of the sender are passed on; its signature only if the token s
     const found = Object.entries(sent.headers).filter(([name]) => names.includes(name));
     assert.deepEqual([Object.fromEntries(found), sent.body], [expected, body]);
   }
+});
+
+test('a kept signature by Standard Webhooks has the id and the time of its sender', async () => {
+  const { id, token } = await addToken(database, 'standard');
+  await put(id, { url: one.url, keep_signature: true });
+  const body = JSON.stringify(SAMPLES.standard().body);
+  const headers = signedBy('standard', body, { id: 'msg_kept', at: now() - 60 });
+  await ask('POST', `${url}/webhook`, { bearer: token, body, headers });
+  await untilReceived(one, 'msg_kept');
+  const sent = one.find('msg_kept') ?? assert.fail();
+  const found = Object.keys(headers).map((name) => [name, sent.headers[name]]);
+  assert.deepEqual([Object.fromEntries(found), sent.body], [headers, body]);
 });
 
 test('invalid targets and commands over HTTP are refused, and nothing changes', async () => {

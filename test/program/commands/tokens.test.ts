@@ -139,6 +139,7 @@ const VERDICTS: readonly Verdict[] = [
   ['generic', 415, /^body: Send the body with "Content-/m, PAGE, { 'content-type': 'text/plain' }],
   ['linear', 401, /^body: \/webhookTimestamp/m, action, signedBy('linear', action)],
   ['github', 400, /^body: \/data\/page_id: /m, unpaired, push],
+  ['github', 415, /^body: unsupported_media_type$/m, '{}', { 'content-encoding': 'gzip' }],
   ['operator', 401, /token of an operator, which sends no events/, PAGE],
   ['discord', 204, /handshake, which is answered/, '{"type":0}', signedBy('discord', '{"type":0}')],
   ['notion', 401, /^The token has no active signing secret\.$/m, '{"type":"page.created"}'],
