@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import { untilSql } from '../../support/connections.ts';
 import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { freePorts } from '../../support/ports.ts';
-import { buildProgram, startProgram } from '../../support/process.ts';
+import { root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
 const environment = {
@@ -18,7 +18,7 @@ const environment = {
 };
 
 test('events that wait to be printed drop no log lines; beyond a limit they are refused, not printed', async (t) => {
-  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], environment);
+  const running = startProgram(t, root, ['serve', 'webhook'], environment);
   await running.ready('webhook');
   const url = await running.url('webhook');
   running.stopReading();
@@ -63,7 +63,7 @@ test('events that wait to be printed drop no log lines; beyond a limit they are 
 test('without a reader, no event is accepted', async (t) => {
   const [port = ''] = await freePorts(1);
   const given = { ...environment, WEBHOOK_PORT: port };
-  startProgram(t, buildProgram(), ['serve', 'webhook'], given, { deaf: true });
+  startProgram(t, root, ['serve', 'webhook'], given, { deaf: true });
   const body = { event: 'unread', data: { page_id: 'p' } };
   const post = () =>
     ask('POST', `http://127.0.0.1:${port}/webhook`, { bearer: WEBHOOK_TOKEN, body });
