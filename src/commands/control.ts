@@ -75,6 +75,8 @@ function printService(call: Invocation, { requests, ...service }: Members) {
   });
 }
 
+const LIMIT_SECONDS = 10;
+
 /** @throws OperationFailed with what the operator can do */
 async function ask(
   { text: given, environment }: Invocation,
@@ -90,9 +92,10 @@ async function ask(
     socketPath: file,
     method,
     path,
-    timeout: 10_000,
+    timeout: LIMIT_SECONDS * 1_000,
   });
-  sent.on('timeout', () => sent.destroy(new Error('no reply')));
+  const late = new OperationFailed(`${file}: no reply within ${LIMIT_SECONDS} s`);
+  sent.on('timeout', () => sent.destroy(late));
   sent.end(body && JSON.stringify(body));
   try {
     const [response]: IncomingMessage[] = await once(sent, 'response');

@@ -4,62 +4,48 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { errorCode, SetupError } from '../../scripts/setup-error.ts';
 import { POSTGRES } from './compose/images.ts';
 import { DEBIAN } from './oidc/parties.ts';
+import { wordsOf } from '../support/words.ts';
 import { findProgram } from './programs.ts';
 
-/** A package of Debian and Ubuntu, and the program for which it is needed if there is one. */
-type Need = readonly [name: string, program?: string];
-
-const NEEDS: Readonly<Record<string, readonly Need[]>> = {
-  browser: [
-    ['chromium', 'chromium'],
-    ['chromium-driver', 'chromedriver'],
-    ['zbar-tools', 'zbarimg'],
-    ...(process.env.BROWSER === 'firefox' ? ([['firefox-esr', 'firefox-esr']] as const) : []),
-  ],
-  compose: [
-    ['docker.io', 'dockerd'],
-    ['iptables', 'iptables'],
-    ['docker-compose', 'docker-compose'],
-    ['caddy', 'caddy'],
-    ['postgresql-15', `${POSTGRES}/bin/postgres`],
-  ],
-  deploy: [
-    ['prometheus', 'promtool'],
-    ['strace', 'strace'],
-    ['systemd', 'systemd-analyze'],
-  ],
-  ha: [
-    ['etcd-server', 'etcd'],
-    ['patroni', 'patroni'],
-    ['python3-etcd'],
-    ['haproxy', 'haproxy'],
-    ['postgresql'],
-  ],
-  image: [['buildah', 'buildah']],
-  nginx: [
-    ['nginx', 'nginx'],
-    ['caddy', 'caddy'],
-  ],
-  oidc: DEBIAN.map((name) => [name]),
-  pgbouncer: [['pgbouncer', 'pgbouncer']],
+/** Packages of Debian and Ubuntu; behind a colon the program for which one is needed, if any. */
+const NEEDS: Readonly<Record<string, readonly string[]>> = {
+  browser: wordsOf(`
+    chromium:chromium chromium-driver:chromedriver zbar-tools:zbarimg
+    ${process.env.BROWSER === 'firefox' ? 'firefox-esr:firefox-esr' : ''}
+  `),
+  compose: wordsOf(`
+    docker.io:dockerd iptables:iptables docker-compose:docker-compose caddy:caddy
+    postgresql-15:${POSTGRES}/bin/postgres
+  `),
+  deploy: wordsOf('prometheus:promtool strace:strace systemd:systemd-analyze'),
+  ha: wordsOf('etcd-server:etcd patroni:patroni python3-etcd haproxy:haproxy postgresql'),
+  image: ['buildah:buildah'],
+  nginx: ['nginx:nginx', 'caddy:caddy'],
+  oidc: DEBIAN,
+  pgbouncer: ['pgbouncer:pgbouncer'],
 };
 /** Buildah and Docker change the root directory of processes. */
 const AS_ROOT = ['image', 'compose'];
 const isRoot = process.getuid?.() === 0;
 
-const isMissing = ([name, program]: Need) =>
-  program === undefined
-    ? spawnSync('dpkg', ['-s', name]).status !== 0
-    : findProgram(program) === undefined;
+/** @returns the packages of these that are missing */
+function missingOf(needs: readonly string[]): string[] {
+  const isMissing = ([name = '', program]: readonly string[]) =>
+    program === undefined
+      ? spawnSync('dpkg', ['-s', name]).status !== 0
+      : findProgram(program) === undefined;
+  const missing = needs.map((need) => need.split(':')).filter(isMissing);
+  return missing.map(([name = '']) => name);
+}
 
 /** Installs what is missing in these folders, as root and if there is apt-get. */
 export function installFor(folders: readonly string[]): void {
   if (!isRoot && folders.some((folder) => AS_ROOT.includes(folder)))
     throw new SetupError(`The tests of ${folders.join(' and ')} must run as root.`);
   const needs = folders.flatMap((folder) => NEEDS[folder] ?? []);
-  const missing = needs.filter(isMissing).map(([name]) => name);
+  const missing = missingOf(needs);
   if (missing.length > 0 && isRoot && findProgram('apt-get')) install(missing);
-  const still = needs.filter(isMissing).map(([name]) => name);
+  const still = missingOf(needs);
   if (still.length === 0) return;
   const root = isRoot ? '' : ', or run this as root on a system with apt-get';
   throw new SetupError(

@@ -8,6 +8,7 @@ import {
   mkdirSync,
   openSync,
   readFileSync,
+  rmSync,
 } from 'node:fs';
 import { once } from 'node:events';
 import { connect } from 'node:net';
@@ -16,21 +17,19 @@ import { isAbsolute, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { unprivilegedUser } from '../../scripts/binaries.ts';
 import { type Supervised, supervise } from '../../scripts/supervise.ts';
-import { makeTemporary, removeTemporary } from '../../scripts/temporary.ts';
+import { makeTemporary } from '../../scripts/temporary.ts';
 import type { Owner } from '../support/owner.ts';
 import { freePorts } from '../support/ports.ts';
-
-interface Prepared {
-  readonly command: readonly [string, ...string[]];
-  readonly env?: Readonly<Record<string, string>>;
-}
 
 export interface Program {
   readonly name: string;
   /** Runs it as an ordinary user even if this process is root. */
   readonly unprivileged: boolean;
   /** Writes the program's files into its directory. @returns the command and its environment */
-  prepare(directory: string, port: number): Prepared;
+  prepare(
+    directory: string,
+    port: number,
+  ): Readonly<{ command: readonly [string, ...string[]]; env?: Readonly<Record<string, string>> }>;
   /** Whether it is ready. Called once its port is open. */
   isReady?(port: number): Promise<boolean>;
 }
@@ -76,7 +75,8 @@ export async function start(owner: Owner, program: Program) {
   };
   owner.after(async () => {
     await stop();
-    await removeAfter(temporary);
+    // Child processes of a program, such as those of a browser, may end a moment after it.
+    rmSync(temporary, { recursive: true, force: true, maxRetries: 10, retryDelay: 200 });
   });
   const log = join(directory, 'log');
   for (let attempt = 1; ; attempt += 1) {
@@ -104,18 +104,6 @@ export async function start(owner: Owner, program: Program) {
   }
 }
 
-/** Child processes of a program, such as those of a browser, may end a moment after it. */
-async function removeAfter(path: string): Promise<void> {
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return removeTemporary(path);
-    } catch (error) {
-      if (attempt === ATTEMPTS) throw error;
-      await sleep(1_000);
-    }
-  }
-}
-
 /** @returns undefined when it is ready, otherwise why it is not */
 async function untilReady(
   run: Supervised,
@@ -123,22 +111,14 @@ async function untilReady(
   program: Program,
 ): Promise<string | undefined> {
   const { isReady = async () => true } = program;
-  let end: string | undefined;
-  run.ended.then(
-    (status) => {
-      end = `it ended with status ${status}`;
-    },
-    (error: unknown) => {
-      end = String(error);
-    },
-  );
+  const ended = run.ended.then((status) => `it ended with status ${status}`, String);
   const deadline = performance.now() + LIMIT_MS;
-  while (end === undefined) {
+  for (;;) {
+    const end = await Promise.race([ended, sleep(20, undefined)]);
+    if (end !== undefined) return end;
     if ((await isOpen(port)) && (await isReady(port))) return undefined;
     if (performance.now() > deadline) return 'it took too long';
-    await sleep(20);
   }
-  return end;
 }
 
 async function isOpen(port: number): Promise<boolean> {

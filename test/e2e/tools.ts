@@ -15,17 +15,12 @@ export interface Result {
   readonly stderr: string;
 }
 
-interface Options {
-  readonly input?: string;
-  readonly cwd?: string;
-}
-
 /** @param environment in place of that of this process, except for PATH and HOME */
 export function runTool(
   name: string,
   words: readonly string[],
   environment: NodeJS.ProcessEnv = {},
-  options: Options = {},
+  options: Readonly<{ input?: string; cwd?: string }> = {},
 ): Result {
   const { PATH = '', HOME = '' } = process.env;
   const { status, stdout, stderr, error } = spawnSync(findProgram(name) ?? name, words, {

@@ -1,6 +1,8 @@
 /** CONTROL_SOCKET: what an operator sees and changes of a process that runs. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
+import { createServer, Socket } from 'node:net';
 import { join } from 'node:path';
 import { after } from 'node:test';
 import { assertRefused, runCommand } from '../support/commands.ts';
@@ -140,6 +142,23 @@ test('a socket that a killed process has left is replaced, one that is in use is
   assert.deepEqual(await third.ended, { code: 1, signal: null });
   assert.match(third.stderr(), /CONTROL_SOCKET=\S+ cannot be made \(EADDRINUSE\): name a file/);
   assert.equal((await statusOf(given)).json.pid, next.pid);
+});
+
+test('a process that does not reply is given up', async (t) => {
+  const given = socketIn('silent');
+  const server = createServer();
+  t.after(() => server.close());
+  await once(server.listen(given.CONTROL_SOCKET), 'listening');
+  const { setTimeout: limit } = Socket.prototype;
+  // Ten seconds are over at once.
+  t.mock.method(
+    Socket.prototype,
+    'setTimeout',
+    function (this: Socket, ms: number, end?: () => void) {
+      return limit.call(this, ms === 10_000 ? 1 : ms, end);
+    },
+  );
+  assertRefused(await run('status', given), 1, /silent: no reply within 10 s/);
 });
 
 test('a socket that cannot be made is named with its variable', async (t) => {

@@ -10,11 +10,15 @@ import {
   type StartOptions,
   StartupError,
 } from '../../src/index.ts';
+import { bindRoutes } from '../../src/platform/http/route/route.ts';
+import { startServices } from '../../src/platform/process/start.ts';
+import { configure } from '../../src/serve.ts';
 import { stopClock } from '../support/clock.ts';
 import { createEmptyDatabase } from '../support/database.ts';
 import { readDocument } from '../support/documents.ts';
 import { ask, AUTH_TOKEN, logIn, variables } from '../support/gatehouse.ts';
 import { listenOn } from '../support/ports.ts';
+import { latch } from '../support/until.ts';
 
 /** @returns an instance that stops with the test, and what it wrote */
 async function embed(
@@ -116,6 +120,30 @@ test('an instance that is stopped, or cannot be ready, leaves nothing open', asy
   const refused = await embed(t, ['secrets'], variables(nowhere));
   await assert.rejects(refused.ready, /SQLSTATE 3D000/);
   await assert.rejects(fetch(`${refused.url('secrets')}/livez`));
+});
+
+test('a service that is stopped while it prepares begins no work', async () => {
+  const { opened, open } = latch();
+  const begun: string[] = [];
+  const startWork = () => {
+    begun.push('work');
+    return { stop: async () => {} };
+  };
+  const start = async () => ({
+    routes: bindRoutes([], null),
+    beforeReady: () => opened,
+    startWork,
+  });
+  const given = await configure(['webhook'], 'serve', PLAIN);
+  const services = given.services.map((service) => ({ ...service, start }));
+  const stdout = new PassThrough();
+  const running = await startServices({ ...given, services }, { stdout, stderr: stdout });
+  const stopped = running.stop();
+  open();
+  await stopped;
+  await assert.rejects(running.ready, /stopped before it was ready/);
+  assert.deepEqual(begun, []);
+  assert.doesNotMatch(String(stdout.read()), /"ready"/);
 });
 
 test('all wrong settings are reported together, and the environment is not read', async (t) => {

@@ -2,23 +2,32 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { readFileSync, writeFileSync } from 'node:fs';
+import dns from 'node:dns/promises';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import https from 'node:https';
+import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import type { TestContext } from 'node:test';
+import { SCHEMA } from '../../src/identity/migrations.ts';
+import { bindRoutes } from '../../src/platform/http/route/route.ts';
+import { noticeJobs } from '../../src/platform/process/notify.ts';
 import type { Service } from '../../src/platform/process/service.ts';
+import type { Notify } from '../../src/platform/process/settings.ts';
+import { describeError } from '../../src/platform/runtime/errors.ts';
+import { createMetrics } from '../../src/platform/runtime/metrics.ts';
 import { start } from '../../src/webhook/start.ts';
+import { holdTimers } from '../support/clock.ts';
 import { runCommand } from '../support/commands.ts';
-import { untilSql } from '../support/connections.ts';
+import { openConnections, untilSql } from '../support/connections.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { makeDirectory } from '../support/directories.ts';
 import { ask, startGatehouse, variables } from '../support/gatehouse.ts';
 import { freePorts, listenOn } from '../support/ports.ts';
-import { root, startProgram } from '../support/process.ts';
+import { root, type Running, startProgram } from '../support/process.ts';
 import { reply, startRecorder } from '../support/recorder.ts';
 import { quiet } from '../support/service-context.ts';
 import { readConfig } from '../support/settings.ts';
-import { until } from '../support/until.ts';
+import { test, until } from '../support/until.ts';
 
 /** As if notifications had begun two days ago. */
 const begin = ({ sql }: TestDatabase, schema: string) =>
@@ -32,6 +41,16 @@ const untilTold = ({ sql }: TestDatabase, schema: string) =>
       from ${sql(schema)}.notified`;
     return row?.is;
   }, 'all was told');
+
+/** Waits until the log of one of these has a notice that failed so. */
+const untilLogged = (replicas: readonly Running[], said: string) =>
+  until(
+    () =>
+      replicas.some((one) =>
+        one.log().some(({ job, error }) => job === 'notify' && error === said),
+      ),
+    `the log says ${said}`,
+  );
 
 test('a message is repeated until it was taken, also after kill -9, and by one replica', async (t) => {
   const database = await createDatabase(t);
@@ -63,6 +82,7 @@ test('a message is repeated until it was taken, also after kill -9, and by one r
   chat.answer(reply(500, ''));
   const first = [await replica(), await replica()];
   await untilSent(1);
+  await untilLogged(first, 'NOTIFY_URL answered with 500');
   chat.answer(() => {});
   await makeDue(database, 'identity');
   await untilSent(2);
@@ -176,6 +196,117 @@ test('certificates are looked at once a day, from 14 days before their end, each
   }
 });
 
+/** Runs the job of a service once, which has seen something. */
+async function openNotices(t: TestContext, allowPrivate = true) {
+  const database = await createDatabase(t);
+  await begin(database, 'identity');
+  const storage = { database: openConnections(t, database.url, 'notices'), schema: SCHEMA };
+  const metrics = createMetrics();
+  const asked: string[] = [];
+  const observe = (seen: readonly string[]) => async (since: string) => {
+    asked.push(since);
+    return seen;
+  };
+  return {
+    makeDue: () => makeDue(database, 'identity'),
+    /** The beginnings of the times for which the service was asked. */
+    asked,
+    metrics: () => metrics.text(),
+    /** @returns what the log would say of a failure */
+    async run(target: Notify['target'], ...seen: readonly string[]) {
+      const service = { storage, observe: observe(seen), routes: bindRoutes([], null) };
+      const notify = { target, environment: {}, allowPrivate };
+      const [job] = noticeJobs('identity', service, 'Site', notify, metrics);
+      assert.ok(job);
+      return job.batch().then(
+        () => 'told',
+        (error: unknown) => describeError(error).error,
+      );
+    },
+  };
+}
+
+const UNTRUSTED = 'DEPTH_ZERO_SELF_SIGNED_CERT';
+
+test('what was not taken is said in the log, and told again at its time, with the cause', async (t) => {
+  const { run, makeDue, asked, metrics } = await openNotices(t);
+  const directory = makeDirectory(t, 'taken');
+  const script = (name: string, text: string, mode = 0o700) => {
+    writeFileSync(join(directory, name), `#!/bin/sh\n${text}\n`, { mode });
+    return join(directory, name);
+  };
+  const chat = await startRecorder(t);
+  const [port] = await freePorts(1);
+  const { url } = chat;
+  chat.answer(reply(302, '', { location: `${url}/elsewhere` }));
+  for (const [target, said] of [
+    [join(directory, 'none'), 'NOTIFY_COMMAND ended with ENOENT'],
+    // A path below a file.
+    [join(script('file', 'exit 0'), 'none'), 'NOTIFY_COMMAND ended with ENOTDIR'],
+    [script('closed', 'exit 0', 0o600), 'NOTIFY_COMMAND ended with EACCES'],
+    [script('failing', 'cat > /dev/null; exit 75'), 'NOTIFY_COMMAND ended with 75'],
+    [script('killed', 'kill -9 $$'), 'NOTIFY_COMMAND ended with SIGKILL'],
+    [new URL(url), 'NOTIFY_URL answered with 302'],
+    [new URL(`http://127.0.0.1:${port}`), 'NOTIFY_URL did not answer (ECONNREFUSED)'],
+    // Its certificate is checked before the message is sent.
+    [new URL(await startTls(t, directory)), `NOTIFY_URL did not answer (${UNTRUSTED})`],
+  ] as const) {
+    assert.equal(await run(target, 'seen'), said);
+    assert.equal(await run(target, 'seen'), 'told', 'nothing is due');
+    await makeDue();
+  }
+  assert.deepEqual([new Set(asked).size, asked.length, chat.received.length], [1, 8, 1]);
+  assert.doesNotMatch(metrics(), /notifications_sent/);
+
+  // More than a pipe holds: the program ends before it could be written.
+  const seen = 'x'.repeat(1_000_000);
+  assert.equal(await run(script('deaf', 'exit 0'), seen), 'told');
+  await makeDue();
+  assert.equal(await run(script('unused', 'exit 75')), 'told', 'without anything to tell');
+  assert.equal(new Set(asked).size, 2, 'what was told is not told again');
+  assert.match(metrics(), /^gatehouse_notifications_sent_total\{service="identity"\} 1$/m);
+});
+
+test('a program and a chat service that hang are given up, and the program ends', async (t) => {
+  const { run, makeDue } = await openNotices(t);
+  const endLimits = holdTimers(t, 10_000);
+  const directory = makeDirectory(t, 'hangs');
+  const program = join(directory, 'hang');
+  const id = join(directory, 'id');
+  writeFileSync(program, `#!/bin/sh\necho $$ > ${id}.new\nmv ${id}.new ${id}\nexec sleep 600\n`, {
+    mode: 0o700,
+  });
+  const running = run(program, 'seen');
+  await until(() => existsSync(id), 'the program runs');
+  endLimits();
+  assert.equal(await running, 'NOTIFY_COMMAND did not end within 10 s');
+  const isGone = () => spawnSync('kill', ['-0', readFileSync(id, 'utf8').trim()]).status !== 0;
+  await until(isGone, 'the program has ended');
+
+  await makeDue();
+  const chat = await startRecorder(t);
+  chat.answer(() => {});
+  const posting = run(new URL(chat.url), 'seen');
+  await until(() => chat.received.length > 0, 'the message has arrived');
+  endLimits();
+  assert.equal(await posting, 'NOTIFY_URL did not answer within 10 s');
+});
+
+test('a name that has a private address is refused before anything is sent', async (t) => {
+  const { run } = await openNotices(t, false);
+  const local = [{ address: '127.0.0.1', family: 4 }];
+  const { mock } = t.mock.method(dns, 'lookup', async () => local);
+  syncBuiltinESMExports();
+  t.after(() => {
+    mock.restore();
+    syncBuiltinESMExports();
+  });
+  const chat = await startRecorder(t);
+  const said = 'NOTIFY_URL is a private address; set NOTIFY_ALLOW_PRIVATE=on to allow it';
+  assert.equal(await run(new URL(`http://public.example:${chat.port}/`), 'seen'), said);
+  assert.equal(chat.received.length, 0);
+});
+
 test('serve and check refuse a private address', async (t) => {
   const { url } = await createDatabase(t);
   const given = { NOTIFY_URL: 'http://127.0.0.1/' };
@@ -183,4 +314,6 @@ test('serve and check refuse a private address', async (t) => {
   await assert.rejects(startGatehouse(t, ['identity'], url, given), { message });
   const { code, stderr } = await runCommand(['check', 'identity'], { ...variables(url), ...given });
   assert.deepEqual([code, stderr], [1, `gatehouse: ${message}\n`]);
+  // It tells nothing.
+  await startGatehouse(t, ['secrets'], url, given);
 });

@@ -63,8 +63,10 @@ const numbers: ReadonlyArray<readonly [name: string, least: number, most: number
   ['SESSION_TTL', 60, 31_622_400, ({ identity }) => identity?.sessionSeconds],
   ['SESSION_RETENTION', 0, 316_224_000, ({ identity }) => identity?.retentionSeconds],
   ['AUDIT_RETENTION', 86_400, 316_224_000, ({ identity }) => identity?.auditSeconds],
+  ['SECRET_TTL', 0, 31_622_400, ({ secrets }) => secrets?.limits.expires_in.default ?? 0],
   ['SECRET_TTL_MAX', 1, 31_622_400, ({ secrets }) => secrets?.limits.expires_in.max],
   ['SECRETS_MAX_BODY_BYTES', 2_048, 2_097_152, ({ secrets }) => secrets?.maxBodyBytes],
+  ['SECRET_READS', 0, 1_000, ({ secrets }) => secrets?.limits.max_reads.default ?? 0],
   ['SECRET_READS_MAX', 1, 1_000, ({ secrets }) => secrets?.limits.max_reads.max],
   ['RECEIPT_RETENTION', 0, 316_224_000, ({ secrets }) => secrets?.receiptSeconds],
 ];
@@ -238,6 +240,7 @@ const users = (name: string) =>
 const FOUND: ReadonlyArray<readonly [given: Given, ...Array<string | RegExp>]> = [
   ...users('INBOX_USERS'),
   ...users('SHARE_USERS'),
+  [{ SHARE_ANYONE: 'on' }, 'SHARE_ANYONE=on requires SHARE_PAGES=on.'],
   [{ TRUSTED_USER_HEADER: 'X-User' }, /^TRUSTED_USER_HEADER requires TRUSTED_PROXIES/],
   [{ TRUSTED_GROUPS_HEADER: 'X-Groups' }, /^TRUSTED_GROUPS_HEADER requires TRUSTED_USER_HEADER/],
   [{ ...header, TRUSTED_USER_HEADER: 'X User' }, /must be the name of a header\.$/],

@@ -3,8 +3,7 @@
  * interface alone.
  */
 import assert from 'node:assert/strict';
-import { createDatabase } from './database.ts';
-import { type Answer, ask, logIn, startGatehouse } from './gatehouse.ts';
+import { type Answer, ask, launch, logIn } from './gatehouse.ts';
 import { assertSuccess, assertUser, PASSWORD } from './users.ts';
 import { wordsOf } from './words.ts';
 import type { Owner } from './owner.ts';
@@ -16,15 +15,15 @@ export interface Person {
   readonly token: string;
 }
 
-/** @param way another way to the same database */
 export async function startIdentity(
   owner: Owner,
   environment: Readonly<Record<string, string>> = {},
-  way: (databaseUrl: string) => Promise<string> = async (url) => url,
 ) {
-  const { url: databaseUrl, sql } = await createDatabase(owner);
-  const gatehouse = await startGatehouse(owner, ['identity'], await way(databaseUrl), environment);
-  const { identity } = gatehouse.url;
+  const { identity, metrics, databaseUrl, sql, runJobs, log } = await launch(
+    ['identity'],
+    environment,
+    owner,
+  );
   /** One request with this bearer credential; none for null. */
   const call = (bearer: string | null, method: string, path: string, body?: unknown) =>
     ask(method, identity + path, { ...(bearer === null ? {} : { bearer }), body });
@@ -42,12 +41,10 @@ export async function startIdentity(
   };
   return {
     identity,
-    metrics: gatehouse.url.metrics,
-    runJobs: gatehouse.runJobs,
+    metrics,
+    runJobs,
     databaseUrl,
-    /** The log lines written so far, parsed. */
-    log: gatehouse.log,
-    /** One connection, for looking at what has been stored. */
+    log,
     sql,
     admin,
     call,
@@ -88,10 +85,8 @@ const KEY_MEMBERS = wordsOf(`
 export function assertKey({ user, ...key }: Record<string, unknown>): void {
   assert.deepEqual(Object.keys({ ...key, user }).sort(), KEY_MEMBERS);
   assert.match(String(key.id), /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/);
-  assert.deepEqual(
-    [typeof key.key, typeof key.name, typeof key.revoked],
-    ['string', 'string', 'boolean'],
-  );
+  const types = [typeof key.key, typeof key.name, typeof key.revoked];
+  assert.deepEqual(types, ['string', 'string', 'boolean']);
   for (const name of ['created_at', 'updated_at']) assert.match(String(key[name]), DATE_TIME);
   for (const name of ['deleted_at', 'expires_at', 'last_used_at'])
     if (key[name] !== null) assert.match(String(key[name]), DATE_TIME);

@@ -221,6 +221,11 @@ export const linesOf = (table: string): Line[] =>
       cells,
     }));
 
+/** Probes and descriptions, which take no credential. */
+export const OPEN = ['/', '/livez', '/readyz', '/openapi', '/openapi.json', '/pages/{file}'].map(
+  (path) => `GET ${path}`,
+);
+
 export const rowOf = (rows: readonly Row[], { name }: Line): Row =>
   rows.find((one) => nameOf(one) === name) ?? assert.fail(name);
 

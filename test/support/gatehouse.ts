@@ -55,7 +55,7 @@ export interface Gatehouse {
   log(): Array<Record<string, unknown>>;
   /** For `callsOf`. */
   listenerOf(service: ServiceName): Listener;
-  /** Runs the background jobs of this name, instead of waiting for their time. */
+  /** Runs the background jobs of this name until nothing is left, without waiting for their time. */
   runJobs(name: RegExp): Promise<void>;
   /** Lets hashes of passwords that begin wait. @returns a function that lets them go on */
   holdHashes(): () => void;
@@ -181,7 +181,7 @@ function createInside() {
     async runJobs(name: RegExp) {
       const chosen = jobs.filter((job) => name.test(job.name));
       if (chosen.length === 0) throw new Error(`no job is called ${String(name)}`);
-      for (const job of chosen) await job.batch();
+      for (const job of chosen) while (await job.batch());
     },
     holdHashes() {
       const { opened, open } = latch();

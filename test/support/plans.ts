@@ -85,21 +85,19 @@ function scansOf(notice: string): Scan[] {
     notice.slice(start + 'plan:\n'.length),
   );
   const statement = text.replace(/\s+/g, ' ').trim();
-  const walk = (node: Node): Scan[] => [
-    ...(node['Relation Name'] !== undefined && node['Node Type'] !== 'ModifyTable'
-      ? [
-          {
-            node: node['Node Type'],
-            table: `${node.Schema}.${node['Relation Name']}`,
-            rows: rowsOf(node),
-            blocks: (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0),
-            statement,
-          },
-        ]
-      : []),
-    ...(node.Plans ?? []).flatMap(walk),
-  ];
-  return walk(plan);
+  return [...scansIn(plan, statement)];
+}
+
+function* scansIn(node: Node, statement: string): Generator<Scan> {
+  if (node['Relation Name'] !== undefined && node['Node Type'] !== 'ModifyTable')
+    yield {
+      node: node['Node Type'],
+      table: `${node.Schema}.${node['Relation Name']}`,
+      rows: rowsOf(node),
+      blocks: (node['Shared Hit Blocks'] ?? 0) + (node['Shared Read Blocks'] ?? 0),
+      statement,
+    };
+  for (const inner of node.Plans ?? []) yield* scansIn(inner, statement);
 }
 
 const rowsOf = (node: Node) =>

@@ -25,20 +25,14 @@ export const reply =
 export async function startRecorder(owner: Owner) {
   const received: Received[] = [];
   let answer: (response: ServerResponse, request: Received) => void = reply(404, '');
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = [];
-    request
-      .on('data', (chunk: Buffer) => chunks.push(chunk))
-      .on('end', () => {
-        const one = {
-          method: request.method ?? '',
-          target: request.url ?? '',
-          headers: request.headers,
-          body: Buffer.concat(chunks).toString(),
-        };
-        received.push(one);
-        answer(response, one);
-      });
+  const server = createServer(async (request, response) => {
+    const { method = '', url: target = '', headers } = request;
+    // A client that leaves has sent nothing.
+    const chunks = await request.toArray().catch(() => null);
+    if (chunks === null) return;
+    const one = { method, target, headers, body: Buffer.concat(chunks).toString() };
+    received.push(one);
+    answer(response, one);
   });
   const port = await listenOn(owner, server, '0.0.0.0');
   return {

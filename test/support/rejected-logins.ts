@@ -2,11 +2,9 @@
  * Logins of every kind that gets the same 401 after the same work, so that none tells who exists.
  */
 import { after } from 'node:test';
-import type { Sql } from 'postgres';
 import { hashPassword } from '../../src/identity/passwords.ts';
 import type { ScryptCost } from '../../src/platform/crypto/scrypt.ts';
-import { createDatabase } from './database.ts';
-import { type Answer, startGatehouse } from './gatehouse.ts';
+import { launch } from './gatehouse.ts';
 import { BEHIND_PROXY, loginFrom, newAddress } from './logins.ts';
 import { addUser, openIdentity, PASSWORD } from './users.ts';
 
@@ -27,31 +25,30 @@ export const KINDS: ReadonlyArray<
   ['a user without a password', namesOf('passwordless'), PASSWORD],
 ];
 
-/** An attempt from a network of its own. */
-export type TryOne = (names: readonly string[], password: string, turn: number) => Promise<Answer>;
-
 /** Starts identity with the users, whose passwords have hashes of this cost. */
-export async function startRejecting({
-  logN,
-  r,
-  p,
-}: ScryptCost): Promise<{ sql: Sql; tryOne: TryOne }> {
-  const { url: databaseUrl, sql } = await createDatabase({ after });
-  const { url } = await startGatehouse({ after }, ['identity'], databaseUrl, {
+export async function startRejecting(cost: ScryptCost) {
+  const PASSWORD_SCRYPT = `ln=${cost.logN},r=${cost.r},p=${cost.p}`;
+  const { identity, databaseUrl, sql } = await launch(['identity'], {
     ...BEHIND_PROXY,
-    PASSWORD_SCRYPT: `ln=${logN},r=${r},p=${p}`,
+    PASSWORD_SCRYPT,
   });
   const database = openIdentity({ after }, databaseUrl);
   for (const kind of ['present', 'guarded', 'disabled', 'deleted', 'passwordless']) {
     for (const name of namesOf(kind)) await addUser(database, name);
   }
-  const stored = await hashPassword(PASSWORD, { logN, r, p });
-  await sql`update identity.users set password_hash = ${stored} where username like '%-user-%'`;
-  await sql`update identity.users set second_factor = true where username like 'guarded-%'`;
-  await sql`update identity.users set enabled = false where username like 'disabled-%'`;
-  await sql`update identity.users set deleted_at = now() where username like 'deleted-%'`;
-  await sql`update identity.users set password_hash = null where username like 'passwordless-%'`;
-  const tryOne: TryOne = (names, password, turn) =>
-    loginFrom(url.identity, newAddress(), names[turn % NAMES] ?? '', password);
-  return { sql, tryOne };
+  const password_hash = await hashPassword(PASSWORD, cost);
+  for (const [kind, state] of Object.entries({
+    '%': { password_hash },
+    guarded: { second_factor: true },
+    disabled: { enabled: false },
+    deleted: { deleted_at: new Date() },
+    passwordless: { password_hash: null },
+  }))
+    await sql`update identity.users set ${sql(state)} where username like ${`${kind}-user-%`}`;
+  return {
+    sql,
+    /** An attempt from a network of its own. */
+    tryOne: (names: readonly string[], password: string, turn: number) =>
+      loginFrom(identity, newAddress(), names[turn % NAMES] ?? '', password),
+  };
 }

@@ -20,56 +20,26 @@ export interface RawAnswer {
 
 export type RawClient = Awaited<ReturnType<typeof connectTo>>;
 
-/** What has arrived on a connection, and who waits for more. */
-interface Received {
-  bytes: Buffer;
-  /** Why the connection ended; null while it is open. */
-  end: string | null;
-  readonly waiting: Set<() => void>;
-}
-
 /**
  * @param url `http://127.0.0.1:…`
  * @param from the client's address: Linux has all of 127.0.0.0/8
  */
 export async function connectTo(url: string, from?: string) {
   const { hostname, port } = new URL(url);
-  const socket = open({
-    host: hostname,
-    port: Number(port),
-    ...(from === undefined ? {} : { localAddress: from }),
-  });
+  const local = from === undefined ? {} : { localAddress: from };
+  const socket = open({ host: hostname, port: Number(port), ...local });
   await once(socket, 'connect');
-  const received = receiveFrom(socket);
-  return {
-    socket,
-    send(...parts: ReadonlyArray<string | Buffer>) {
-      for (const part of parts) socket.write(part);
-    },
-    /** The next complete reply. Rejects if the connection ends first. */
-    answer: (to: 'GET' | 'HEAD' = 'GET') =>
-      untilFound(received, () => takeAnswer(received, to === 'HEAD')),
-    /** Resolves when the connection is closed, with the bytes received after the last reply. */
-    closed: () =>
-      untilFound(received, () =>
-        received.end === null ? undefined : received.bytes.toString('utf8'),
-      ),
-    /** The bytes received after the last reply. */
-    pending: () => received.bytes.toString('utf8'),
-    leave: () => {
-      socket.destroy();
-    },
-  };
-}
-
-function receiveFrom(socket: Socket): Received {
-  const received: Received = { bytes: Buffer.alloc(0), end: null, waiting: new Set() };
+  let bytes = Buffer.alloc(0);
   let reason = 'the connection was closed';
+  let isOver = false;
+  const waiting = new Set<() => void>();
+  const more = () => new Promise<void>((resolve) => waiting.add(resolve));
   const notify = () => {
-    for (const look of [...received.waiting]) look();
+    for (const goOn of waiting) goOn();
+    waiting.clear();
   };
   socket.on('data', (chunk: Buffer) => {
-    received.bytes = Buffer.concat([received.bytes, chunk]);
+    bytes = Buffer.concat([bytes, chunk]);
     notify();
   });
   // Tests look at what arrived before a reset.
@@ -77,41 +47,38 @@ function receiveFrom(socket: Socket): Received {
     reason = error.message;
   });
   socket.on('close', () => {
-    received.end = reason;
+    isOver = true;
     notify();
   });
-  return received;
-}
-
-/** @returns what `look` finds, at once or after more has arrived; rejects when `look` throws */
-function untilFound<T>({ waiting }: Received, look: () => T | undefined): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const attempt = () => {
-      try {
-        const found = look();
-        if (found === undefined) return;
-        waiting.delete(attempt);
-        resolve(found);
-      } catch (error) {
-        waiting.delete(attempt);
-        reject(error);
+  return {
+    socket,
+    send(...parts: ReadonlyArray<string | Buffer>) {
+      for (const part of parts) socket.write(part);
+    },
+    /** The next complete reply. Rejects if the connection ends first. */
+    async answer(to: 'GET' | 'HEAD' = 'GET'): Promise<RawAnswer> {
+      for (;;) {
+        const taken = parseAnswer(bytes, to === 'HEAD');
+        if (taken) {
+          bytes = bytes.subarray(taken.length);
+          return taken.answer;
+        }
+        const text = JSON.stringify(bytes.toString('latin1').slice(0, 400));
+        if (isOver) throw new Error(`no complete reply (${reason}): ${text}`);
+        await more();
       }
-    };
-    waiting.add(attempt);
-    attempt();
-  });
-}
-
-/** @throws if the connection ended before the reply is complete */
-function takeAnswer(received: Received, headOnly: boolean): RawAnswer | undefined {
-  const taken = parseAnswer(received.bytes, headOnly);
-  if (taken) {
-    received.bytes = received.bytes.subarray(taken.length);
-    return taken.answer;
-  }
-  if (received.end === null) return undefined;
-  const text = JSON.stringify(received.bytes.toString('latin1').slice(0, 400));
-  throw new Error(`no complete reply (${received.end}): ${text}`);
+    },
+    /** Resolves when the connection is closed, with the bytes received after the last reply. */
+    async closed() {
+      while (!isOver) await more();
+      return bytes.toString('utf8');
+    },
+    /** The bytes received after the last reply. */
+    pending: () => bytes.toString('utf8'),
+    leave: () => {
+      socket.destroy();
+    },
+  };
 }
 
 /**

@@ -1,6 +1,6 @@
-/** Users stored by one statement, for tests that need many. */
+/** Users stored by one statement, for tests that need many; and all that is stored. */
 import { randomUUID } from 'node:crypto';
-import type { Sql } from 'postgres';
+import type { ISql, Sql } from 'postgres';
 import { hashPassword } from '../../src/identity/passwords.ts';
 import { createApiKey, createSessionToken } from '../../src/identity/token.ts';
 import { sha256 } from '../../src/platform/crypto/token.ts';
@@ -43,4 +43,15 @@ export async function storeUser(sql: Sql, isAdministrator = false): Promise<Pers
     insert into identity.api_keys (id, key_digest, key_prefix, name, user_id)
     select ${ids.key_id}, ${sha256(key)}, ${key.slice(0, 12)}, '', id from made`;
   return { username, ...ids, session, key };
+}
+
+const TABLES = 'users sessions api_keys links throttles global_revocation audit'.split(' ');
+/** All that identity stores, except the use of a credential. */
+export async function storedIn(sql: ISql<{}>): Promise<string[][]> {
+  const rows = TABLES.map(
+    (table) => sql`
+      select (to_jsonb(x) - 'last_seen_at' - 'last_used_at')::text as text
+      from ${sql(`identity.${table}`)} x order by 1`,
+  );
+  return (await Promise.all(rows)).map((found) => found.map(({ text }) => String(text)));
 }

@@ -50,7 +50,11 @@ export function noticeJobs(
 }
 
 const PRIVATE = 'NOTIFY_URL is a private address; set NOTIFY_ALLOW_PRIVATE=on to allow it';
-const LIMIT_MS = 10_000;
+const LIMIT_SECONDS = 10;
+const LIMIT_MS = LIMIT_SECONDS * 1_000;
+/** The code of what took longer. */
+const LATE = 'ABORT_ERR';
+const IN_TIME = `within ${LIMIT_SECONDS} s`;
 
 function createSender({ target, environment, allowPrivate }: Notify) {
   if (typeof target === 'string') {
@@ -73,7 +77,8 @@ async function post(url: URL, lookup: LookupFunction | undefined, text: string) 
   const answered = once(sent.end(JSON.stringify({ text })), 'response');
   const [reply]: IncomingMessage[] = await answered.catch((error) => {
     if (error instanceof Unavailable) throw error;
-    throw new Unavailable(`NOTIFY_URL did not answer (${codeOf(error)})`);
+    const code = codeOf(error);
+    throw new Unavailable(`NOTIFY_URL did not answer ${code === LATE ? IN_TIME : `(${code})`}`);
   });
   reply?.on('error', () => {}).destroy();
   const { statusCode = 0 } = reply ?? {};
@@ -82,15 +87,23 @@ async function post(url: URL, lookup: LookupFunction | undefined, text: string) 
 }
 
 async function runCommand(program: string, env: Notify['environment'], text: string) {
+  // A program that cannot be started has an error code, too.
+  const outcome = await outcomeOf(program, env, text).catch(codeOf);
+  if (outcome === LATE) throw new Unavailable(`NOTIFY_COMMAND did not end ${IN_TIME}`);
+  if (outcome !== 0) throw new Unavailable(`NOTIFY_COMMAND ended with ${outcome}`);
+}
+
+/** @returns the exit code or the signal with which the program has ended */
+async function outcomeOf(program: string, env: Notify['environment'], text: string) {
   const child = spawn(program, {
     env,
     signal: AbortSignal.timeout(LIMIT_MS),
     killSignal: 'SIGKILL',
     stdio: ['pipe', 'ignore', 'ignore'],
   });
-  const ended = once(child, 'exit').catch((error) => [codeOf(error)]);
+  const ended = once(child, 'exit');
   // There is none if the pipe could not be created. The program need not read its input.
   child.stdin?.on('error', () => {}).end(`${text}\n`);
-  const [code, signal] = await ended;
-  if (code !== 0) throw new Unavailable(`NOTIFY_COMMAND ended with ${code ?? signal}`);
+  const [code, signal]: unknown[] = await ended;
+  return code ?? signal;
 }

@@ -9,6 +9,7 @@ import {
   type Line,
   linesOf,
   nameOf,
+  OPEN,
   type Row,
   rowOf,
   send,
@@ -20,22 +21,12 @@ import { OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { openConnections } from '../../support/connections.ts';
 import type { TestDatabase } from '../../support/database.ts';
 import { createSecretToken, createToken } from '../../support/tokens.ts';
+import { wordsOf } from '../../support/words.ts';
 
-/** They take no credential: probes, descriptions, pages and their files. */
-const OPEN = [
-  ...[
-    'GET /',
-    'GET /livez',
-    'GET /openapi',
-    'GET /openapi.json',
-    'GET /pages/{file}',
-    'GET /readyz',
-    'GET /inbox',
-  ],
-  'GET /inbox/user',
-  'GET /links',
-  ...['GET /s/{id}', 'GET /r/{id}', 'GET /request', 'GET /request/{id}', 'GET /answer/{id}'],
-];
+/** Pages, which take no credential. */
+const PAGES = wordsOf(`
+  /inbox /inbox/user /links /s/{id} /r/{id} /request /request/{id} /answer/{id}
+`).map((path) => `GET ${path}`);
 /** Id and key are the credential. */
 const LINKS = [
   ...['POST /s/{id}', 'POST /s/{id}/status', 'POST /s/{id}/delete', 'POST /r/{id}'],
@@ -84,12 +75,6 @@ const WEBHOOK = linesOf(`
   DELETE /tokens/{id}/target      all    401    404
 `);
 
-const PLAIN = linesOf(`
-                  about  sender operator
-  POST  /webhook  all    200    401
-  GET   /webhook  all    200    401
-`);
-
 /** Besides the tokens of the settings. */
 async function tokensOf(service: string, { url, sql }: TestDatabase) {
   const store = openConnections({ after }, url, service);
@@ -121,14 +106,13 @@ async function aboutSecret(url: string, token: string): Promise<Sent> {
 const running = await Promise.all(
   (await start(({ service }) => service !== 'identity')).map(async (variant) => {
     const { service, database } = variant;
-    const ofService = service === 'secrets' ? SECRETS : WEBHOOK;
     const tokens = database && (await tokensOf(service, database));
-    return { ...variant, lines: database ? ofService : PLAIN, tokens };
+    return { ...variant, lines: service === 'secrets' ? SECRETS : WEBHOOK, tokens };
   }),
 );
 
 for (const { name: variant, served, url, call, lines, tokens, service } of running) {
-  const own = served.filter((row) => ![...OPEN, ...LINKS].includes(nameOf(row)));
+  const own = served.filter((row) => ![...OPEN, ...PAGES, ...LINKS].includes(nameOf(row)));
   const known = lines.filter(({ name }) => own.some((row) => nameOf(row) === name));
   const callers = {
     sender: tokens?.sender ?? WEBHOOK_TOKEN,

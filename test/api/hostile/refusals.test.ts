@@ -14,15 +14,13 @@ const { url } = await startListener({ after }, [
       yield ['b'];
     })(),
   })),
-  get('/bug', async () => {
-    throw new TypeError('of the test');
-  }),
   post('/a', bearerGuard),
 ]);
 
 const HOST = 'Host: gatehouse.test';
 const GOOD = 'Authorization: Bearer good';
 const BODY = '{"name":"posted"}';
+const EXPECTING = 'Expect: 100-continue';
 const CHUNKED = 'Transfer-Encoding: chunked';
 const length = (size: number) => `Content-Length: ${size}`;
 
@@ -38,16 +36,21 @@ const EARLY: ReadonlyArray<readonly [status: number, request: readonly string[]]
   [200, ['GET /list HTTP/1.1', HOST]],
 ];
 
-for (const framing of [length(5_000_000), CHUNKED]) {
-  test(`an early reply arrives while 5 MB are being sent (${framing})`, async () => {
+for (const framing of [length(800_000), CHUNKED]) {
+  test(`an early reply reaches a client that reads after sending 800 kB (${framing})`, async () => {
+    const spaces = ' '.repeat(50_000);
+    const piece = framing === CHUNKED ? `c350\r\n${spaces}\r\n` : spaces;
     for (const [status, request] of EARLY) {
       const client = await connectTo(url);
-      client.send(headOf([...request, framing]));
-      const piece = Buffer.alloc(50_000, ' ');
-      for (let sent = 0; sent < 5_000_000; sent += piece.length) {
-        if (framing === CHUNKED) client.send('c350\r\n', piece, '\r\n');
-        else client.send(piece);
+      client.socket.pause();
+      const pieces = Array.from({ length: 16 }, () => piece);
+      for (const part of [headOf([...request, framing]), ...pieces]) {
+        // Each part is on its way before the next: a connection that is reset meanwhile fails here.
+        await new Promise<void>((resolve, reject) =>
+          client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
+        );
       }
+      client.socket.resume();
       const answer = await client.answer();
       const connection = answer.headers.get('connection');
       // The rest is no request.
@@ -57,30 +60,13 @@ for (const framing of [length(5_000_000), CHUNKED]) {
   });
 }
 
-test('an early reply reaches a client that reads after sending 800 kB', async () => {
-  for (const [status, request] of EARLY) {
-    const client = await connectTo(url);
-    client.socket.pause();
-    const parts = Array.from({ length: 16 }, () => ' '.repeat(50_000));
-    for (const part of [headOf([...request, length(800_000)]), ...parts]) {
-      // Each part is on its way before the next: a connection that is reset meanwhile fails here.
-      await new Promise<void>((resolve, reject) =>
-        client.socket.write(part, (error) => (error ? reject(error) : setImmediate(resolve))),
-      );
-    }
-    client.socket.resume();
-    assert.equal((await client.answer()).status, status, request.join());
-    client.leave();
-  }
-});
-
-test('a caller whose rights end while a slow body arrives is refused', async (t) => {
+test('after 100 Continue, a caller whose rights end while a slow body arrives is refused', async (t) => {
   const pass = stopClock(t);
   const rights = { held: true };
   const check = async () => (rights.held ? null : new Failure('unauthorized'));
   const guard = { security: ['bearer'], errors: ['unauthorized'], check } as const;
   const own = await startListener(t, [post('/a', guard)]);
-  const head = ['POST /a HTTP/1.1', HOST, length(BODY.length), 'Expect: 100-continue'];
+  const head = ['POST /a HTTP/1.1', HOST, length(BODY.length), EXPECTING];
   for (const [held, expected] of [
     [true, 200],
     [false, 401],
@@ -125,42 +111,12 @@ test('the connection stays usable after an early reply to a small body', async (
   client.leave();
 });
 
-const EXPECTING = 'Expect: 100-continue';
-
 test('100 Continue is not sent for a request that is rejected', async () => {
   // Without a body, the others are no early replies, and that of 413 is too large.
   for (const [status, request] of EARLY.slice(0, 5)) {
     const size = length(status === 413 ? MAX_BODY_BYTES + 1 : BODY.length);
     const answer = await exchange(url, [...request, size, EXPECTING]);
     assert.equal(answer.status, status, 'the first answer is the last');
-  }
-});
-
-test('100 Continue is sent before an accepted body is read', async () => {
-  for (const [body, status] of [
-    [BODY, 200],
-    ['{"name":1}', 400],
-  ] as const) {
-    const client = await connectTo(url);
-    client.send(headOf(['POST /a HTTP/1.1', HOST, GOOD, length(body.length), EXPECTING]));
-    assert.equal((await client.answer()).status, 100);
-    client.send(body);
-    assert.equal((await client.answer()).status, status);
-    client.leave();
-  }
-});
-
-test('HEAD has no body, whatever GET has', async () => {
-  for (const path of ['/a', '/none', '/bug', '/list']) {
-    const client = await connectTo(url);
-    client.send(headOf([`HEAD ${path} HTTP/1.1`, HOST]));
-    const head = await client.answer('HEAD');
-    // Were there a body, the next answer would not begin where it should.
-    client.send(headOf([`GET ${path} HTTP/1.1`, HOST]));
-    const full = await client.answer();
-    const lengths = [head, full].map(({ headers }) => headers.get('content-length'));
-    assert.deepEqual([head.status, lengths[0]], [full.status, lengths[1]], path);
-    client.leave();
   }
 });
 

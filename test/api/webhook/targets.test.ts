@@ -192,12 +192,17 @@ test('with a secret that cannot be opened, nothing is sent: it would be unsigned
 });
 
 test('the headers of the sender are passed on; its signature only if the token says so', async () => {
-  for (const keep_signature of [false, true]) {
-    const sender = await addToken(database, 'github');
+  for (const [source, keep_signature] of [
+    ['github', false],
+    ['github', true],
+    // With the time, which it signs.
+    ['slack', true],
+  ] as const) {
+    const sender = await addToken(database, source);
     await put(sender.id, { url: one.url, keep_signature });
-    const sample = SAMPLES.github();
+    const sample = SAMPLES[source]();
     const body = JSON.stringify(sample.body);
-    const signature = signedBy('github', body);
+    const signature = signedBy(source, body);
     const kept = { ...sample.headers, 'user-agent': 'GitHub-Hookshot/1' };
     const headers = { ...kept, ...signature };
     const { json } = await ask('POST', `${url}/webhook`, { bearer: sender.token, body, headers });

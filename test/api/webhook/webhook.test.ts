@@ -27,6 +27,9 @@ async function storedBy(act: () => Promise<unknown>): Promise<number> {
   return Number((await count()).events) - Number(before.events);
 }
 
+const guarded = await start({ APP_NAME: 'letterbox' });
+const open = await start({ WEBHOOK_TOKEN: undefined });
+
 test('an event is answered 200 with an id and "accepted", and is stored by then', async () => {
   // Fields of other sources have no effect.
   const sent = JSON.stringify({ ...EVENT, type: 'other', id: 'evt_1' });
@@ -296,8 +299,6 @@ async function start(settings: Record<string, string | undefined>) {
       ask('POST', `${url.webhook}/webhook${query}`, { body, headers }),
   };
 }
-const guarded = await start({ APP_NAME: 'letterbox' });
-const open = await start({ WEBHOOK_TOKEN: undefined });
 const postPlain = (body: unknown, headers: Record<string, string> = {}) =>
   guarded.send(body, { authorization: `Bearer ${WEBHOOK_TOKEN}`, ...headers });
 

@@ -7,7 +7,7 @@ import { after } from 'node:test';
 import { ask } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
 import { wordsOf } from '../../support/words.ts';
-import { findProgram, start } from '../programs.ts';
+import { findProgram, type Program, start } from '../programs.ts';
 import { connectMarionette } from './marionette.ts';
 import { type Browser, withSteps } from './steps.ts';
 import { connectChromedriver, drive } from './webdriver.ts';
@@ -20,7 +20,7 @@ export const INSECURE_HOST = 'gatehouse.test';
 /** Where names lead, with ports or without. The first that fits counts; `*` is any name. */
 type Hosts = ReadonlyArray<readonly [from: string, to: string]>;
 
-const ENVIRONMENT = { PATH: process.env.PATH ?? '', TZ: 'UTC' };
+const ENVIRONMENT = { PATH: process.env.PATH ?? '', TZ: 'UTC', MOZ_CRASHREPORTER_DISABLE: '1' };
 
 /**
  * Call at the top level of a test file. The browser has its own profile and stops after the file's
@@ -37,25 +37,29 @@ export async function startBrowser(
   return browser;
 }
 
-/** Starts a program as an ordinary user, and waits until it answers at a path. @returns its port */
-async function startAnswering(
+/**
+ * Starts a program as an ordinary user, and waits until it answers.
+ * @param words behind its name
+ * @param path where it answers, if it speaks HTTP
+ * @returns its port
+ */
+async function startProgram(
   name: string,
-  path: string,
   words: (port: number, directory: string) => readonly string[],
+  path?: string,
 ): Promise<number> {
-  const { port } = await start(
-    { after },
-    {
-      name,
-      unprivileged: true,
-      prepare: (directory, port) => ({
-        command: [findProgram(name) ?? name, ...words(port, directory)],
-        env: { ...ENVIRONMENT, TMPDIR: directory },
-      }),
-      isReady: async (port) => (await ask('GET', `http://127.0.0.1:${port}${path}`)).status === 200,
-    },
-  );
-  return port;
+  const answers = async (port: number) =>
+    (await ask('GET', `http://127.0.0.1:${port}${path}`)).status === 200;
+  const program: Program = {
+    name,
+    unprivileged: true,
+    prepare: (directory, port) => ({
+      command: [findProgram(name) ?? name, ...words(port, directory)],
+      env: { ...ENVIRONMENT, TMPDIR: directory },
+    }),
+    ...(path === undefined ? {} : { isReady: answers }),
+  };
+  return (await start({ after }, program)).port;
 }
 
 /**
@@ -68,15 +72,16 @@ const FLAGS = wordsOf(`
 
 async function startChromium(hosts: Hosts, pin: string) {
   // Started here and not by chromedriver, which leaves its browser running when it is stopped.
-  const chromium = await startAnswering('chromium', '/json/version', (port, directory) => [
+  const words = (port: number, directory: string) => [
     ...FLAGS,
     `--remote-debugging-port=${port}`,
     `--user-data-dir=${join(directory, 'profile')}`,
     `--host-resolver-rules=${hosts.map(([from, to]) => `MAP ${from} ${to}`).join()}`,
     `--ignore-certificate-errors-spki-list=${pin}`,
     'about:blank',
-  ]);
-  const driver = await startAnswering('chromedriver', '/status', (port) => [`--port=${port}`]);
+  ];
+  const chromium = await startProgram('chromium', words, '/json/version');
+  const driver = await startProgram('chromedriver', (port) => [`--port=${port}`], '/status');
   return connectChromedriver(`http://127.0.0.1:${driver}`, `127.0.0.1:${chromium}`);
 }
 
@@ -107,25 +112,15 @@ const preferencesOf = (hosts: Hosts, proxy: number) => ({
 
 async function startFirefox(hosts: Hosts) {
   const preferences = preferencesOf(hosts, await startProxy(hosts));
-  const { port } = await start(
-    { after },
-    {
-      name: 'firefox',
-      unprivileged: true,
-      prepare(directory, port) {
-        const lines = Object.entries({ ...preferences, 'marionette.port': port }).map(
-          ([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`,
-        );
-        writeFileSync(join(directory, 'user.js'), lines.join(''));
-        // System access is for scripts in its own process, as those that read all cookies.
-        const words = '--headless --marionette --remote-allow-system-access --no-remote --profile';
-        return {
-          command: [findProgram('firefox-esr') ?? 'firefox', ...wordsOf(words), directory],
-          env: { ...ENVIRONMENT, TMPDIR: directory, MOZ_CRASHREPORTER_DISABLE: '1' },
-        };
-      },
-    },
-  );
+  const port = await startProgram('firefox-esr', (port, directory) => {
+    const lines = Object.entries({ ...preferences, 'marionette.port': port }).map(
+      ([name, value]) => `user_pref(${JSON.stringify(name)}, ${JSON.stringify(value)});\n`,
+    );
+    writeFileSync(join(directory, 'user.js'), lines.join(''));
+    // System access is for scripts in its own process, as those that read all cookies.
+    const words = '--headless --marionette --remote-allow-system-access --no-remote --profile';
+    return [...wordsOf(words), directory];
+  });
   return connectMarionette(port);
 }
 

@@ -24,33 +24,28 @@ const github = await addToken(
 const target = await startRecorder({ after });
 target.answer(reply(200, { thanks: true }));
 const { Tab, Enter, Escape, Space } = KEYS;
-const dead = await inbox.putDead();
+let dead = await inbox.putDead();
 // More rows than the one that a filter finds.
 await put({ event: 'page.updated', status: 'skipped', age: 100 });
 
 /** How many of these events were delivered. */
-const countDone = async (ids: readonly string[]) =>
-  (
-    await sql`
-      select from webhook.outcomes where event_id in ${sql(ids)} and status = 'done'`
-  ).length;
+async function countDone(ids: readonly string[]) {
+  const done = sql`event_id in ${sql(ids)} and status = 'done'`;
+  return (await sql`select from webhook.outcomes where ${done}`).length;
+}
 const putFailed = (event: string, count: number) =>
   Promise.all(
     Array.from({ length: count }, () => put({ event, status: 'dead', attempts: 3, age: 8 })),
   );
 
-/** Puts the dead event back to how it was. */
+/** Puts another dead event in the place of the one that was redelivered. */
 async function reset(): Promise<void> {
   await inbox.untilNoAttempt();
-  await sql`delete from webhook.work where event_id = ${dead}`;
-  await sql`delete from webhook.failures where event_id = ${dead} and run > 1`;
-  await sql`
-    insert into webhook.outcomes (event_id, status, attempts) values (${dead}, 'dead', 3)
-    on conflict (event_id) do update
-    set status = 'dead', attempts = 3, run = 1, answer = null, answer_status = null`;
+  await sql`delete from webhook.events where id = ${dead}`;
+  dead = await inbox.putDead();
 }
 
-test('a failed event is found and redelivered in the list, or on its own page', async () => {
+test('a failed event is found and redelivered in the list', async () => {
   await listRows('', 2);
   await browser.until('/dead\\s+1/.test(document.getElementById("status-dead")?.innerText)');
   await browser.click('status-dead');
@@ -59,11 +54,6 @@ test('a failed event is found and redelivered in the list, or on its own page', 
   // It is no longer among the failed ones.
   await untilRows(0);
   await untilSql(async () => (await countDone([dead])) === 1, 'a redelivery');
-  await reset();
-  await show(dead);
-  await browser.click('again');
-  await untilText('one-badge', /^done$/);
-  await untilText('attempts', /Redelivery 1[\s\S]*delivered[\s\S]*First delivery/);
   await reset();
 });
 
@@ -164,11 +154,8 @@ test('the keyboard alone operates the page', async () => {
   await browser.press('/', ...'not markup');
   await untilRows(1);
   await browser.press(Tab, 'j');
-  assert.equal(
-    await browser.run('return document.activeElement.tagName'),
-    'INPUT',
-    'letters in a field are text',
-  );
+  // Letters in a field are text.
+  assert.equal(await browser.run('return document.activeElement.tagName'), 'INPUT');
   await untilRows(0);
   await browser.fill('by-event', '');
   await browser.run('document.activeElement.blur()');
@@ -179,6 +166,7 @@ test('the keyboard alone operates the page', async () => {
   assert.equal(await browser.focused(), 'again');
   await browser.press(Space);
   await untilText('one-badge', /^done$/);
+  await untilText('attempts', /Redelivery 1[\s\S]*delivered[\s\S]*First delivery/);
   await browser.press(Escape);
   await browser.untilVisible('list');
   assert.equal(new URL(await browser.address()).search, '?text=not+markup');

@@ -71,10 +71,9 @@ export async function openInboxPage(settings: Readonly<Record<string, string>> =
         errors: [500, 502, 504].map((status) => `the target answered ${status}`),
       }),
     untilNoAttempt: () =>
-      untilSql(
-        async () =>
-          (await inbox.sql`select from webhook.work where lease is not null`).length === 0,
-        'no attempt',
-      ),
+      untilSql(async () => {
+        const leased = await inbox.sql`select from webhook.work where lease is not null`;
+        return leased.length === 0;
+      }, 'no attempt'),
   };
 }

@@ -1,7 +1,6 @@
 /** The inbox page in a real browser: what an operator sees, of which events. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
 import { test } from 'node:test';
 import { WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { OPERATOR_TOKEN } from '../../support/inbox.ts';
@@ -34,7 +33,7 @@ const textOf = (selector: string) =>
 const removeEvents = (...events: string[]) =>
   sql`delete from webhook.events where event in ${sql(events)}`;
 
-test('a token that is missing, wrong or of a sender is reported at its field', async () => {
+test('a token that is missing, wrong, of a sender or revoked is reported at its field', async () => {
   await browser.load(`${url}/inbox`);
   assert.equal(await browser.run('return document.forms.signin.checkValidity()'), false);
   for (const [token, message] of [
@@ -53,10 +52,6 @@ test('a token that is missing, wrong or of a sender is reported at its field', a
   await browser.setOffline(false);
   await browser.click('open');
   await untilRows(50);
-});
-
-test('a token that is revoked while the page is open leads back to the sign-in', async () => {
-  await listRows(RECENT, 3);
   await sql`update webhook.tokens set revoked_at = now() where role = 'operator'`;
   await browser.untilVisible('signin');
   await browser.untilText('token-error', /^This operator token is not valid:/);
@@ -67,10 +62,8 @@ test('events are listed newest first, 50 at a time, to the last', async () => {
   await listRows('', 50);
   const [first = '', second = '', third = ''] = await listed();
   assert.match(first, new RegExp(`${LONG} waiting busy 1 attempt next in`));
-  assert.match(
-    second,
-    /ago push dead the target answered 504 3 attempts Redeliver github msg_dead first/,
-  );
+  const failed = /ago push dead the target answered 504 3 attempts Redeliver github msg_dead first/;
+  assert.match(second, failed);
   assert.match(third, /<img src=x onerror=alert\(1\)> done 1 attempt generic/);
   await browser.click('more');
   await untilRows(63);
@@ -125,20 +118,14 @@ test('the view and an event have addresses; Back leads through them', async () =
   assert.equal(await browser.address(), `${url}/inbox?status=dead`);
 });
 
-test('a link to an event that was cut, is unknown or was removed says so', async () => {
-  const cut = /^The address of this event is incomplete or wrong\./;
-  const unknown = /^There is no event with this id, or it is no longer kept\.$/;
-  for (const [id, problem] of [
-    [dead.slice(0, -1), cut],
-    [randomUUID(), unknown],
-  ] as const) {
-    await list(`?id=${id}`);
-    await browser.untilText('one-problem', problem);
-    assert.equal(await browser.isVisible('found'), false);
-  }
+test('a link to an event that was cut or removed says so', async () => {
+  await list(`?id=${dead.slice(0, -1)}`);
+  await browser.untilText('one-problem', /^The address of this event is incomplete or wrong\./);
+  assert.equal(await browser.isVisible('found'), false);
   await show(await put({ event: 'gone soon', age: 15 }));
   await removeEvents('gone soon');
-  await browser.untilText('one-problem', unknown);
+  const removed = /^There is no event with this id, or it is no longer kept\.$/;
+  await browser.untilText('one-problem', removed);
 });
 
 test('an event shows its body, headers, and each attempt with its answer', async () => {
@@ -244,15 +231,9 @@ test('of 300 events between two refreshes each is shown, none stays stale, and t
     new MutationObserver(() => {
       for (const { children } of rows.children) seen.add(children[2].textContent);
     }).observe(rows, { childList: true });`);
-  await sql`
-    with new as (
-      insert into webhook.events (id, token_id, event, body)
-      select gen_random_uuid(), (select token_id from webhook.events limit 1), 'live ' || n, ''
-      from generate_series(1, 300) n
-      returning id, token_id, received_at
-    )
-    insert into webhook.work (event_id, token_id, received_at, due_at)
-    select id, token_id, received_at, now() + interval '1 hour' from new`;
+  await sql`begin`;
+  for (let n = 1; n <= 300; n += 1) await put({ event: `live ${n}`, status: 'waiting' });
+  await sql`commit`;
   await browser.until('[...seen].filter((name) => name.startsWith("live")).length === 300');
   await untilRows(50);
   await sql`

@@ -86,9 +86,8 @@ const LOG = `
   const isLeft = /^(Script terminated by timeout|Loading failed for the module)/;
   const ofPages = (one) => one instanceof Ci.nsIScriptError && /^http/.test(one.sourceName) &&
     !isLeft.test(one.errorMessage);
-  return entries.filter(ofPages).map(({ logLevel, category, errorMessage, sourceName }) => ({
-    level: logLevel === 3 ? 'SEVERE' : 'WARNING', source: category,
-    message: sourceName + ' ' + errorMessage }));`;
+  return entries.filter(ofPages).map(({ category, errorMessage, sourceName }) =>
+    ({ source: category, message: sourceName + ' ' + errorMessage }));`;
 const HISTORY = `
   const { sessionHistory } = gBrowser.selectedBrowser.browsingContext;
   return Array.from({ length: sessionHistory.count }, (_, at) =>

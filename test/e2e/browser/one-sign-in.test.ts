@@ -10,7 +10,6 @@ import { reply, startRecorder } from '../../support/recorder.ts';
 import { checkPage, setViewport } from './accessibility.ts';
 import { startBrowser } from './browsers.ts';
 import { checkAfterEach, saveScreenshot } from './setup.ts';
-import { KEYS } from './webdriver.ts';
 
 const [IDENTITY_PORT = '', SECRETS_PORT = '', WEBHOOK_PORT = ''] = await freePorts(3);
 const ACCOUNT = `http://localhost:${IDENTITY_PORT}`;
@@ -41,12 +40,10 @@ await launch(['identity', 'secrets', 'webhook'], {
   IDENTITY_SECRET: 'identity-secret-for-tests-0123456789abcdef',
   SITE_LINKS: `Account=${ACCOUNT}/account,Share=${SHARE}/,Inbox=${INBOX}/inbox,Sign out=${ACCOUNT}/logout`,
 });
-const send = async (event: string) => {
-  const body = { event, ...(event === '' ? {} : { data: { page_id: event } }) };
-  return (await ask('POST', `${INBOX}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status;
-};
+const send = async (body: object) =>
+  (await ask('POST', `${INBOX}/webhook`, { bearer: WEBHOOK_TOKEN, body })).status;
 for (const event of ['order.paid', 'order.shipped', 'invoice.created', 'page.updated'])
-  assert.equal(await send(event), 200);
+  assert.equal(await send({ event, data: { page_id: event } }), 200);
 // The session of another browser.
 const login = await ask('POST', `${ACCOUNT}/api/auth/login`, {
   body: { username: 'admin', password: ADMIN_PASSWORD },
@@ -116,15 +113,9 @@ test('the share page leads to the sign-in and back, which also opens the inbox',
 });
 
 test('the inbox shows attempts and answers of the target, and which requests were refused', async () => {
-  assert.equal(await send(''), 400);
+  assert.equal(await send({}), 400);
   await browser.load(`${INBOX}/inbox`);
-  for (const [status, count] of [
-    ['done', 3],
-    ['dead', 1],
-  ] as const) {
-    await browser.until(`[...document.querySelectorAll("#rows tr")]
-      .filter((row) => row.innerText.includes('${status}')).length === ${count}`);
-  }
+  await browser.untilText('statuses', /dead\s+1\s+done\s+3/);
   await takePicture('inbox', 1_060);
   await browser.untilText('refused-text', /^1 request refused in the last 24 hours$/);
   await browser.click('refused-text');
@@ -138,14 +129,11 @@ test('the inbox shows attempts and answers of the target, and which requests wer
   await takePicture('event', 880);
 });
 
-test('the landing pages are read by everybody, and their links are reached by keyboard', async () => {
+test('the landing pages are read by everybody', async () => {
   await browser.load(`${ACCOUNT}/`);
   await checkPage(browser, 'landing-identity');
   await browser.load(`${INBOX}/`);
   await checkPage(browser, 'landing-webhook');
-  await browser.run('document.querySelector("main a").focus()');
-  await browser.press(KEYS.Enter);
-  await browser.untilText('rows', /page\.updated/);
 });
 
 test('signing out ends it on all pages at once', async () => {
@@ -160,6 +148,4 @@ test('signing out ends it on all pages at once', async () => {
     await browser.untilVisible('sign-in');
     assert.equal(await person(), '');
   }
-  await browser.load(`${ACCOUNT}/logout`);
-  await browser.until('document.querySelector("h1").textContent === "You are signed out"');
 });

@@ -19,11 +19,8 @@ export async function startService(settings: Readonly<Record<string, string>> = 
   return {
     url,
     sql: service.sql,
-    log: service.log,
     /** Standard output and standard error so far. */
     output: () => service.stdout() + service.stderr(),
-    /** The API. */
-    client,
     /** Stores a secret through the API. */
     async store(...given: Parameters<typeof client.keep>) {
       const { id, secret } = await client.keep(...given);

@@ -4,8 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { runCommand } from '../../support/commands.ts';
 import { AUTH_TOKEN } from '../../support/gatehouse.ts';
-import { plainKeys, plainOpen } from '../../unit/vectors/plain-browser-envelope.ts';
 import { assertTabOrder, checkPage } from './accessibility.ts';
 import { INSECURE_HOST, startBrowser } from './browsers.ts';
 import {
@@ -53,7 +53,7 @@ test('a first-time user makes a link, copies it, and its receiver sees who runs 
   assert.equal(await reveal(browser), 'confidential');
 });
 
-test('the service never sees the text, and node:crypto opens what it stores', async () => {
+test('the service never sees the text, and a command opens the link with the passphrase', async () => {
   await openForm(browser, `${service.url}/`);
   await assertTabOrder(browser);
   await browser.fill('secret', 'marked-text-of-mine');
@@ -65,24 +65,13 @@ test('the service never sees the text, and node:crypto opens what it stores', as
   await browser.fill('max-reads', '3');
   await browser.run('held[0]()');
   await browser.untilVisible('made');
-  assert.deepEqual(
-    [
-      await browser.value('made-passphrase'),
-      await browser.text('how-often'),
-      await browser.focused(),
-    ],
-    ['marked-passphrase', 'once', 'made-heading'],
-  );
-  const link = await browser.value('link');
-  const [, key = '', envelopeKey = ''] = new URL(link).hash.split('.');
+  const [link = '', passphrase] = await valuesOf('link', 'made-passphrase');
+  const shown = [passphrase, await browser.text('how-often'), await browser.focused()];
+  assert.deepEqual(shown, ['marked-passphrase', 'once', 'made-heading']);
   const { text } = await service.row(idOf(link));
   assert.doesNotMatch(service.output() + text, /marked-/);
-  const { content, proof } = plainKeys(envelopeKey, 'marked-passphrase');
-  const opened = plainOpen(content, await service.decrypt(idOf(link), key, proof));
-  assert.deepEqual(
-    [opened.about, opened.bytes.toString()],
-    [{ kind: 'text' }, 'marked-text-of-mine'],
-  );
+  const opened = await runCommand(['secret', 'get'], {}, `${link}\nmarked-passphrase`);
+  assert.equal(opened.stdout, 'marked-text-of-mine\n', opened.stderr);
 
   await browser.run('document.getElementById("code").open = true');
   assert.equal(await browser.readQrCode('#qr'), link);
@@ -90,15 +79,9 @@ test('the service never sees the text, and node:crypto opens what it stores', as
   await assertTabOrder(browser);
   await browser.click('again');
   assert.equal(await browser.focused(), 'make-heading');
-  const left = await valuesOf(
-    'token',
-    'secret',
-    'passphrase',
-    'link',
-    'receipt',
-    'made-passphrase',
-  );
-  assert.deepEqual(left, [AUTH_TOKEN, '', '', '', '', '']);
+  assert.equal(await browser.value('token'), AUTH_TOKEN);
+  const cleared = ['secret', 'passphrase', 'link', 'receipt', 'made-passphrase'];
+  assert.equal((await valuesOf(...cleared)).join(''), '');
   assert.equal(await browser.run('return document.querySelectorAll("svg").length'), 0);
 });
 
@@ -135,20 +118,13 @@ test('a file keeps its bytes and its name, and is saved, never shown', async () 
 test('a file of 1 MiB is shared by drag and drop', async () => {
   await openForm(browser, `${service.url}/`);
   await untilLimits();
-  const drop = (...sizes: readonly number[]) =>
-    browser.run(`
-      const data = new DataTransfer();
-      for (const size of ${JSON.stringify(sizes)})
-        data.items.add(new File([new Uint8Array(size).fill(7)], 'dropped.bin'));
-      const options = { dataTransfer: data, bubbles: true, cancelable: true };
-      return [new DragEvent('dragover', options), new DragEvent('drop', options)]
-        .map((event) => document.getElementById('secret').dispatchEvent(event));`);
-  assert.deepEqual(await drop(1, 1), [false, false], 'the browser does not open it');
+  const taken = await browser.dropFiles('secret', 1, 1);
+  assert.deepEqual(taken, [false, false], 'the browser does not open it');
   await browser.untilProblem(/^Drop one file only\.$/);
-  await drop(1_048_576);
+  await browser.dropFiles('secret', 1_048_576);
   assert.equal(await browser.isVisible('file'), true);
   await reveal(browser, await submitForm(browser));
-  assert.equal(await browser.text('file-name'), 'dropped.bin');
+  assert.equal(await browser.text('file-name'), '7.bin');
 });
 
 test('a mistake is said at its field, nothing is sent, and nothing typed is lost', async () => {
@@ -206,7 +182,7 @@ test('a wrong access token is said at its field, but takes the focus only when t
   await browser.until('document.getElementById("token-error").hidden');
 });
 
-test('the form offers only what the operator allows', async () => {
+test('the form offers only what the operator allows, and keeps it without a connection', async () => {
   await openForm(browser, `${restricted.url}/`);
   await browser.until('document.getElementById("max-reads").max === "1"');
   const choices = await browser.run(`
@@ -218,7 +194,12 @@ test('the form offers only what the operator allows', async () => {
   await browser.click('submit');
   await browser.untilFieldProblem('max-reads', /^Enter a number from 1 to 1\.$/);
   await browser.fill('max-reads', '1');
-  await submitForm(browser);
+  await browser.setOffline(true);
+  await browser.click('submit');
+  await browser.untilProblem(/^The service did not answer\. Check the connection and try again\./);
+  await browser.setOffline(false);
+  await reveal(browser, await submitForm(browser));
+  assert.equal(await browser.value('text'), 'confidential', 'what was typed is kept');
 });
 
 test('generated passwords and passphrases are long, and different each time', async () => {
@@ -233,17 +214,6 @@ test('generated passwords and passphrases are long, and different each time', as
   const [password = '', passphrase = ''] = await valuesOf('secret', 'passphrase');
   assert.match(password, /^[A-Za-z2-9]{24}$/);
   assert.match(passphrase, /^([a-z2-9]{4}-){4}[a-z2-9]{4}$/);
-});
-
-test('without a connection the form keeps what was typed', async () => {
-  await openForm(browser, `${service.url}/`);
-  await browser.fill('secret', 'typed offline');
-  await browser.setOffline(true);
-  await browser.click('submit');
-  await browser.untilProblem(/^The service did not answer\. Check the connection and try again\./);
-  assert.equal(await browser.value('secret'), 'typed offline');
-  await browser.setOffline(false);
-  await submitForm(browser);
 });
 
 test('without HTTPS the pages say what that means, and offer no file', async () => {

@@ -73,6 +73,24 @@ async function saveFile(driver: Driver): Promise<readonly [name: string, bytes: 
   return saved() ?? assert.fail();
 }
 
+/**
+ * Drops files with these sizes, full of sevens, on an element.
+ * @returns whether the browser would open them: while they are dragged, and when they are dropped
+ */
+const dropFiles = (driver: Driver, id: string, sizes: readonly number[]): Promise<boolean[]> =>
+  driver.run(
+    `
+    const [id, sizes] = arguments;
+    const dataTransfer = new DataTransfer();
+    for (const size of sizes)
+      dataTransfer.items.add(new File([new Uint8Array(size).fill(7)], '7.bin'));
+    const options = { dataTransfer, bubbles: true, cancelable: true };
+    return ['dragover', 'drop'].map((kind) =>
+      document.getElementById(id).dispatchEvent(new DragEvent(kind, options)));`,
+    id,
+    sizes,
+  );
+
 export function withSteps(driver: Driver) {
   return {
     ...driver,
@@ -96,6 +114,7 @@ export function withSteps(driver: Driver) {
         .map(({ message }) => message);
     },
     saveFile: () => saveFile(driver),
+    dropFiles: (id: string, ...sizes: readonly number[]) => dropFiles(driver, id, sizes),
     /** What zbar, a reader that many programs use, finds in the QR code of an element. */
     async readQrCode(selector: string): Promise<string> {
       const file = join(createFolder(), 'qr.png');

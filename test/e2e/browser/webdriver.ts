@@ -5,11 +5,9 @@ import { pause } from '../../support/until.ts';
 export const KEYS = {
   Tab: '\ue004',
   Enter: '\ue007',
-  Shift: '\ue008',
   Control: '\ue009',
   Escape: '\ue00c',
   Space: ' ',
-  Down: '\ue015',
 } as const;
 
 /** The properties of a virtual authenticator (WebAuthn, 12). */
@@ -179,7 +177,7 @@ function devicesOf(connection: Connection) {
       return Buffer.from((await devtools('Page.captureScreenshot', options)).data, 'base64');
     },
     /** Console entries since the last call. */
-    log: (): Promise<Array<Readonly<Record<'level' | 'source' | 'message', string>>>> =>
+    log: (): Promise<Array<Readonly<Record<'source' | 'message', string>>>> =>
       post('/se/log', { type: 'browser' }),
     /** The addresses in the history of the tab. */
     async history(): Promise<string[]> {

@@ -18,7 +18,7 @@ const FOLDERS = ['test/api/secrets', 'test/store/secrets'];
  * All tests of these look into one server: triggers on the table, and plans in its log. Single
  * tests of other files are marked with `onOneServer`.
  */
-const OF_ONE_SERVER = ['receipts-commit.test.js', 'plans.test.js'];
+const OF_ONE_SERVER = ['receipts.test.js', 'plans.test.js'];
 /** At once. Each opens connections to every node. */
 const CONCURRENCY = 4;
 const LIMIT_MS = 280_000;

@@ -60,10 +60,9 @@ scenario(
       for (const end = Date.now() + PHASE_MS; Date.now() < end && !hasEnded; await sleep(50)) {
         fill();
         // The next segment has no room: PostgreSQL panics, and cannot recover.
-        const switched = withConnection(
-          database.server().url,
-          (sql) => sql`select pg_switch_wal()`,
-        ).catch(() => {});
+        const switched = withConnection(database.url(), (sql) => sql`select pg_switch_wal()`).catch(
+          () => {},
+        );
         // A server that panics under load may leave the statement without an answer.
         await Promise.race([switched, sleep(2_000)]);
       }
@@ -72,7 +71,7 @@ scenario(
       );
       await sleep(1_000);
       rmSync(filler);
-      if (hasEnded) await database.restart();
+      if (hasEnded) await database.start();
     });
   },
   { startDatabase: startOnSmallDisk, skip: isRoot ? false : 'only root can mount a small disk' },

@@ -28,7 +28,7 @@ scenario('kill -9 of PostgreSQL and of its connections', async (fault) => {
       await sleep(random() * 500);
       await database.kill();
       await sleep(random() * 500);
-      await database.restart();
+      await database.start();
       await load.progress(20);
     }
   });

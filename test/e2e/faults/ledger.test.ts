@@ -46,7 +46,7 @@ async function startSystem(t: TestContext) {
   writeFileSync(ledger, '');
   const database = await startDatabase(t);
   const environment = {
-    ...variables(database.proxyUrl),
+    ...variables(database.proxy.url),
     LEDGER: ledger,
     WEBHOOK_HANDLER: join(import.meta.dirname, 'handler.mjs'),
     WEBHOOK_RETRY_SCHEDULE: PAUSES_MS.map((pause) => `${pause}ms`).join(),
@@ -150,7 +150,7 @@ async function killUntilTheEnd(system: System, activities: Promise<unknown>): Pr
     else if (victim === 'connection') await database.killConnection('gatehouse-webhook');
     else {
       await database.kill();
-      await database.restart();
+      await database.start();
     }
   }
 }
@@ -278,7 +278,7 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   system.isSending = false;
   await activities;
 
-  const sql = connect(database.server().url);
+  const sql = connect(database.url());
   t.after(() => sql.end());
   const deadline = Date.now() + END_MS;
   while ((await sql`select from webhook.work limit 1`).length > 0) {

@@ -18,7 +18,7 @@ scenario('a synchronous standby that is promoted', async (fault) => {
   // The embedded PostgreSQL has no pg_basebackup: the files are copied while the server is stopped.
   const directory = join(makeDirectory(t, 'faults'), 'standby');
   await database.copyTo(directory);
-  const replication = await startProxy(t, database.server().url);
+  const replication = await startProxy(t, database.url());
   const data = join(directory, 'postgres/data');
   const { port, username, password } = new URL(replication.url);
   const connection = `host=127.0.0.1 port=${port} user=${username} password=${password}`;
@@ -27,7 +27,7 @@ scenario('a synchronous standby that is promoted', async (fault) => {
   const standby = await startPostgres({ directory, durable: true });
   t.after(() => standby.stop());
 
-  await withConnection(database.server().url, async (sql) => {
+  await withConnection(database.url(), async (sql) => {
     const synchronous = async () => {
       const [row] = await sql`select from pg_stat_replication where sync_state = 'sync'`;
       return row !== undefined;

@@ -60,7 +60,7 @@ scenario(
 
     await replaceBy(newer, newer);
     const steps = await withConnection(
-      database.server().url,
+      database.url(),
       (sql) => sql<Array<{ name: string }>>`
     select name from identity.migrations where name = 'newer' union all
     select name from secrets.migrations where name = 'newer' union all

@@ -4,8 +4,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { startServer } from '../../support/database-servers.ts';
 import { variables } from '../../support/gatehouse.ts';
-import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import type { Owner } from '../../support/owner.ts';
 import {
   buildProgram,
@@ -22,29 +22,26 @@ export type ServiceName = (typeof SERVICES)[number];
 export type Database = Awaited<ReturnType<typeof startDatabase>>;
 
 export async function startDatabase(t: Owner, directory?: string) {
-  const killable = await startKillablePostgres(t, directory);
-  const { server, query, restart } = killable;
+  const server = await startServer(t, { durable: true, directory });
   return {
-    ...killable,
+    ...server,
     /**
      * Kills the server process of one connection. PostgreSQL then ends all others, and recovers.
      */
     async killConnection(application: string) {
-      const find = query(
-        (sql) => sql<Array<{ pid: number }>>`
-          select pid from pg_stat_activity
-          where application_name like ${`${application}%`} order by random() limit 1`,
-      );
+      const find = server.query(`
+        select pid from pg_stat_activity
+        where application_name like '${application}%' order by random() limit 1`);
       // It may still recover from the kill before.
       const [victim] = await find.catch(() => []);
       if (victim) process.kill(victim.pid, 'SIGKILL');
     },
     /** Stops the server, copies its files, and starts it again. */
     async copyTo(copy: string) {
-      await server().stop();
+      await server.stop();
       // With the owner, who may be another user: PostgreSQL does not run as root.
-      execFileSync('cp', ['-a', killable.directory, copy]);
-      await restart();
+      execFileSync('cp', ['-a', server.directory, copy]);
+      await server.start();
     },
   };
 }
@@ -58,7 +55,7 @@ const READY_MS = 45_000;
 export async function startSystem(t: Owner, database?: Database) {
   const used = database ?? (await startDatabase(t));
   return {
-    ...(await startServices(t, used.proxyUrl, () => used.server().url)),
+    ...(await startServices(t, used.proxy.url, used.url)),
     database: used,
   };
 }

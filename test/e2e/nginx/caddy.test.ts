@@ -24,4 +24,4 @@ test('with the documented exception, a preflight reaches the program and nothing
   await assertPreflights(setup, await startProxy('caddy', changed));
 });
 
-testForwardAuth(access, { statusWithoutGatehouse: 502, marks: ['_', '.'] });
+testForwardAuth(access, 502, ['_', '.']);

@@ -11,11 +11,10 @@ import {
   type ProxySetup,
   type ReceivedRequest,
   request,
+  valueOf,
 } from './setup.ts';
 
 const cookie = (token: string): HeaderFields => [['Cookie', `theme=dark; session=${token}`]];
-const valueOf = ({ headers }: ReceivedRequest, name: string) =>
-  headers.find(([key]) => key.toLowerCase() === name)?.[1];
 
 /**
  * The identity that a program reads from a request: every header that some language or framework
@@ -60,9 +59,15 @@ function watch({ upstream: { requests } }: ProxySetup, port: number) {
 
 export type Access = Awaited<ReturnType<typeof createAccess>>;
 
-/** A user with a session and a key, a key without a user, and what the program learns of each. */
+/**
+ * A user with a session and a key, a key without a user, and what the program learns of each. Name
+ * and address are as long as possible.
+ */
 export async function createAccess(setup: ProxySetup, port: number) {
-  const user = await setup.addMember({ username: 'Ольга, "名前"; 100% (a+b)=c:d\\🔑' });
+  const user = await setup.addMember({
+    username: 'Ольга, "名前"; 100% (a+b)=c:d\\🔑'.padEnd(255, '名'),
+    email: `${'名'.repeat(243)}@example.org`,
+  });
   const session = await logIn(setup.url, user.username, PASSWORD);
   const found = await setup.call('POST', '/api/auth/session', { session });
   const userKey = await setup.addKey(session, {});
@@ -80,36 +85,29 @@ export async function createAccess(setup: ProxySetup, port: number) {
     [userKey.key, { ...ofUser, 'x-auth-key-id': userKey.id }],
     [userlessKey.key, { 'x-auth-super-admin': 'false', 'x-auth-key-id': userlessKey.id }],
   ] as const;
-  return { setup, port, user, session, bySession, identities, ...watch(setup, port) };
+  return { setup, port, session, bySession, identities, ...watch(setup, port) };
 }
 
-interface Expected {
-  /** Of replies while Gatehouse is unreachable. */
-  readonly statusWithoutGatehouse: number;
-  /** What stands in a name in place of a hyphen, and the proxy removes. */
-  readonly marks: readonly string[];
-}
-
-export function testForwardAuth(access: Access, expected: Expected): void {
+/**
+ * @param status of replies while Gatehouse is unreachable
+ * @param marks what stands in a name in place of a hyphen, and the proxy removes
+ */
+export function testForwardAuth(access: Access, status: number, marks: readonly string[]): void {
   addCredentialTests(access);
-  addForgeryTests(access, expected.marks);
+  addForgeryTests(access, marks);
   addPathTests(access);
-  addGroupTests(access);
+  addGroupTest(access);
   addContentTests(access);
-  addAddressTests(access);
-  addEndTests(access, expected.statusWithoutGatehouse);
+  addEndTests(access, status);
 }
 
-function addCredentialTests({ setup, identify, rejects, ...access }: Access): void {
-  const { session, identities, bySession } = access;
-
+function addCredentialTests({ identify, rejects, session, identities }: Access): void {
   test('a request without a valid credential gets 401 and a challenge', async () => {
     const { headers } = await rejects(401, { headers: [['Cookie', 'theme=dark']] });
     assert.equal(headers.get('www-authenticate'), 'Bearer');
-    for (const token of ['', ...identities.map(([one]) => `${one}0`)]) {
-      for (const wrong of [bearer(token), cookie(token), [['X-API-Key', token]] as const])
-        await rejects(401, { headers: wrong });
-    }
+    const wrong = `${session}0`;
+    for (const headers of [bearer(wrong), cookie(wrong), [['X-API-Key', wrong]] as const])
+      await rejects(401, { headers });
   });
 
   test('a session and a key pass in each of their headers, with their identity', async () => {
@@ -118,17 +116,6 @@ function addCredentialTests({ setup, identify, rejects, ...access }: Access): vo
       for (const headers of [bearer(token), other])
         assert.deepEqual(await identify({ headers }), expected);
     }
-    const headers = cookie(session.replace(':', '%3A'));
-    assert.deepEqual(await identify({ headers }), bySession);
-  });
-
-  test('the longest name and address decode to the stored values', async () => {
-    const longest = `${'名'.repeat(243)}@example.org`;
-    const account = await setup.addMember({ username: '名'.repeat(255), email: longest });
-    const token = await logIn(setup.url, account.username, PASSWORD);
-    const identity = await identify({ headers: bearer(token) });
-    assert.equal(identity['x-auth-username'], account.username);
-    assert.equal(identity['x-auth-email'], longest);
   });
 }
 
@@ -139,31 +126,31 @@ const FORGED_VALUES = new Map([
 ]);
 const forgedHeaders = (spell: (name: string) => string = (name) => name): HeaderFields =>
   NAMES.map((name) => [spell(name), FORGED_VALUES.get(name) ?? 'forged']);
-const FORGERIES: Readonly<Record<string, HeaderFields>> = {
-  'as documented': forgedHeaders(),
-  'in lower case': forgedHeaders((name) => name.toLowerCase()),
-  'sent twice': [...forgedHeaders(), ...forgedHeaders()],
-};
+const FORGERIES = [
+  forgedHeaders(),
+  forgedHeaders((name) => name.toLowerCase()),
+  [...forgedHeaders(), ...forgedHeaders()],
+];
 
 function addForgeryTests(
   { setup, identify, rejects, session, identities }: Access,
   marks: readonly string[],
 ): void {
-  for (const [how, forged] of Object.entries(FORGERIES)) {
-    test(`forged identity headers never reach the program: ${how}`, async () => {
-      const before = (fields: HeaderFields) => [...forged, ...fields];
-      const after = (fields: HeaderFields) => [...fields, ...forged];
-      for (const add of [after, before]) {
-        for (const [token, expected] of identities)
-          assert.deepEqual(await identify({ headers: add(bearer(token)) }), expected);
-        await rejects(401, { headers: add([]) });
-        for (const path of ['/admin', '/team'])
-          await rejects(403, { path, headers: add(bearer(session)) });
-        for (const headers of [add([]), add(bearer(session))])
-          assert.deepEqual(await identify({ path: '/login', headers }), {}, 'on a public path');
-      }
-    });
-  }
+  test('forged identity headers never reach the program, in lower case and twice neither', async () => {
+    const added = FORGERIES.flatMap((forged) => [
+      (fields: HeaderFields) => [...fields, ...forged],
+      (fields: HeaderFields) => [...forged, ...fields],
+    ]);
+    for (const add of added) {
+      for (const [token, expected] of identities)
+        assert.deepEqual(await identify({ headers: add(bearer(token)) }), expected);
+      await rejects(401, { headers: add([]) });
+      for (const path of ['/admin', '/team'])
+        await rejects(403, { path, headers: add(bearer(session)) });
+      for (const headers of [add([]), add(bearer(session))])
+        assert.deepEqual(await identify({ path: '/login', headers }), {}, 'on a public path');
+    }
+  });
 
   test('headers that some languages normalize to ours never reach the program', async () => {
     const own = NAMES.map((name) => name.toLowerCase());
@@ -192,9 +179,7 @@ function addForgeryTests(
     const headers = [named, ...forgedHeaders()];
     for (const [token, expected] of identities) {
       const identity = await identify({ headers: [...headers, ...bearer(token)] });
-      const values = new Map<string, string>(Object.entries(expected));
-      for (const [name, value] of Object.entries(identity))
-        assert.equal(value, values.get(name), name);
+      assert.deepEqual({ ...expected, ...identity }, expected);
     }
     await rejects(401, { headers });
     await rejects(403, { path: '/admin', headers: [...headers, ...bearer(session)] });
@@ -212,8 +197,7 @@ export const spellingsOf = (path: string): readonly string[] => [
   ...['/.;', '/;', '/x/..;', '/x/..%3b', '/%2e;', '/%2E%3Bx'].map((start) => start + path),
 ];
 
-function addPathTests({ setup, port, passes, rejects, ...access }: Access): void {
-  const { identify, session, identities } = access;
+function addPathTests({ setup, port, passes, identify, rejects, session, identities }: Access) {
   const { requests } = setup.upstream;
 
   test('super administrator paths reject other users in every spelling of the path', async () => {
@@ -253,25 +237,17 @@ function addPathTests({ setup, port, passes, rejects, ...access }: Access): void
   });
 }
 
-function addGroupTests({ setup, identify, rejects, identities }: Access): void {
-  test('a path for groups opens to their members and keys, and to nobody else', async () => {
+function addGroupTest({ setup, identify, rejects, identities }: Access): void {
+  test('a path for groups opens to their members, and to nobody else', async () => {
     for (const path of ['/team', '/team/wiki?x=1', '//team', '/%74eam', '/TEAM']) {
       await rejects(401, { path });
       for (const [token] of identities) await rejects(403, { path, headers: bearer(token) });
     }
-    const member = await setup.addMember();
-    const token = await logIn(setup.url, member.username, PASSWORD);
-    for (const groups of [['staff'], ['admins'], ['visitors']]) {
-      await setup.changeUser(member.id, { groups });
-      const { key } = await setup.addKey(setup.admin, { user_id: null, groups });
-      for (const headers of [token, key].map(bearer)) {
-        if (groups.includes('visitors')) await rejects(403, { path: '/team', headers });
-        else
-          assert.deepEqual(
-            (await identify({ path: '/team', headers }))['x-auth-groups'],
-            groups[0],
-          );
-      }
+    for (const groups of ['staff', 'admins', 'visitors']) {
+      const { key } = await setup.addKey(setup.admin, { user_id: null, groups: [groups] });
+      const sent = { path: '/team', headers: bearer(key) };
+      if (groups === 'visitors') await rejects(403, sent);
+      else assert.equal((await identify(sent))['x-auth-groups'], groups);
     }
   });
 }
@@ -282,9 +258,7 @@ const PREFLIGHT: HeaderFields = [
   ['Access-Control-Request-Method', 'PUT'],
 ];
 
-function addContentTests({ setup, port, passes, rejects, ...access }: Access): void {
-  const { session, bySession } = access;
-
+function addContentTests({ setup, port, passes, rejects, session, bySession }: Access): void {
   test('a body reaches the program complete, or not at all when the request is rejected', async () => {
     const sent = { method: 'POST', body: JSON.stringify({ text: 'ß'.repeat(100_000) }) };
     for (const chunked of [false, true]) {
@@ -349,7 +323,8 @@ export async function assertPreflights(setup: ProxySetup, port: number): Promise
   assert.equal(identity['x-auth-username'], 'admin');
 }
 
-function addAddressTests({ port, passes, session }: Access): void {
+/** The last of all: the second one stops Gatehouse. */
+function addEndTests({ setup, port, passes, rejects, session }: Access, status: number): void {
   // All of 127.0.0.0/8 is local only there.
   const skip = process.platform === 'linux' ? false : 'needs Linux';
 
@@ -372,20 +347,9 @@ function addAddressTests({ port, passes, session }: Access): void {
       assert.deepEqual(named.map(([, value]) => value).sort(), ['127.0.0.2', host]);
     }
   });
-}
-
-/** The last of all: they stop Gatehouse. */
-function addEndTests({ setup, passes, rejects, user }: Access, status: number): void {
-  const { url, admin, call, gatehouse } = setup;
-
-  test('a revoked session is rejected on the next request', async () => {
-    const token = await logIn(url, user.username, PASSWORD);
-    await passes({ headers: cookie(token) });
-    await call('DELETE', `/api/session/revoke?session=${token}`, undefined, token);
-    for (const headers of [cookie(token), bearer(token)]) await rejects(401, { headers });
-  });
 
   test('while Gatehouse is unreachable, guarded paths fail and public paths work', async () => {
+    const { admin, gatehouse } = setup;
     await passes({ headers: bearer(admin) });
     await gatehouse.stop();
     for (const path of ['/', '/admin']) {

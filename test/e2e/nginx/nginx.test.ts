@@ -63,4 +63,4 @@ test('with the documented exception, a preflight reaches the program and nothing
   await assertPreflights(setup, await startProxy('nginx', changed));
 });
 
-testForwardAuth(access, { statusWithoutGatehouse: 500, marks: ['_', '.', '!', '~', '+'] });
+testForwardAuth(access, 500, ['_', '.', '!', '~', '+']);

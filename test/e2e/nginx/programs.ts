@@ -12,10 +12,10 @@ import {
   NAVIGATION,
   type ProxyName,
   type ProxySetup,
-  type ReceivedRequest,
   startProxy,
   startProxySetup,
   startUpstream,
+  valueOf,
 } from './setup.ts';
 
 const REMOTE = ['Remote-User', 'Remote-Email', 'Remote-Groups'];
@@ -71,8 +71,6 @@ export async function startPrograms(name: ProxyName) {
   };
 }
 
-const valueOf = ({ headers }: ReceivedRequest, name: string) =>
-  headers.find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1] ?? '';
 const hostOf = (label: string) => `${label}.example.org`;
 
 export function testPrograms(all: Awaited<ReturnType<typeof startPrograms>>): void {

@@ -2,10 +2,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createHash, X509Certificate } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, request as httpRequest } from 'node:http';
 import { request as httpsRequest } from 'node:https';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { text as readText } from 'node:stream/consumers';
 import { after } from 'node:test';
@@ -75,16 +74,13 @@ ${configuration}}
 
 export type ProxyName = 'nginx' | 'caddy';
 
-interface Place {
-  readonly port: number;
-  /** Of Caddy's own interface, by which it reads its configuration again. */
-  readonly admin: number;
-  /** Paths of a certificate and its key, for TLS. */
-  readonly pem?: string;
-  readonly key?: string;
-}
+type Place = Readonly<{ port: number; admin: number; pem?: string; key?: string }>;
 
-/** The configuration of a proxy at its place. */
+/**
+ * The configuration of a proxy at its place.
+ * @param place its port, that of Caddy's own interface, by which it reads its configuration again,
+ * and the paths of a certificate and its key, for TLS
+ */
 function placed(name: ProxyName, text: string, { port, admin, pem = '', key = '' }: Place): string {
   if (name === 'nginx')
     return completeNginx(
@@ -149,22 +145,14 @@ export const startProxy = async (name: ProxyName, text: string, tls?: Certificat
 
 /** A certificate for all names of the test. Chromium accepts it by the digest of its key. */
 export function createCertificate() {
-  const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
-  try {
-    const key = join(directory, 'key.pem');
-    const certificate = join(directory, 'certificate.pem');
-    const words = wordsOf(`
-      req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=example.org
-      -addext subjectAltName=DNS:*.example.org,DNS:*.example.net -keyout
-    `);
-    execFileSync('openssl', [...words, key, '-out', certificate], { stdio: 'pipe' });
-    const pem = readFileSync(certificate, 'utf8');
-    const spki = new X509Certificate(pem).publicKey.export({ type: 'spki', format: 'der' });
-    const pin = createHash('sha256').update(spki).digest('base64');
-    return { certificate: pem, key: readFileSync(key, 'utf8'), pin };
-  } finally {
-    rmSync(directory, { recursive: true });
-  }
+  const words = wordsOf(`
+    req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=example.org
+    -addext subjectAltName=DNS:*.example.org,DNS:*.example.net -keyout - -out -
+  `);
+  const pem = execFileSync('openssl', words, { encoding: 'utf8', stdio: 'pipe' });
+  const [key = '', certificate = ''] = pem.split(/(?=^-----BEGIN CERTIFICATE)/m);
+  const spki = new X509Certificate(certificate).publicKey.export({ type: 'spki', format: 'der' });
+  return { certificate, key, pin: createHash('sha256').update(spki).digest('base64') };
 }
 export type Certificate = ReturnType<typeof createCertificate>;
 
@@ -183,19 +171,18 @@ export type ReceivedRequest = Readonly<{
   body: string;
 }>;
 
+/** The value of a header that the program received; the empty string if it got none. */
+export const valueOf = ({ headers }: ReceivedRequest, name: string) =>
+  headers.find(([key]) => key.toLowerCase() === name.toLowerCase())?.[1] ?? '';
+
 export const pageOf = (title: string) =>
   `<!doctype html><html lang="en"><link rel="icon" href="data:,"><title>${title}</title>`;
 
 /** What a program has beside its pages. */
-const FILES: ReadonlyArray<readonly [path: string, type: string, content: string]> = [
-  ['/image', 'image/svg+xml', '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>'],
-  [
-    '/worker.js',
-    'text/javascript',
-    `addEventListener('activate', (event) => event.waitUntil(clients.claim()));
-    addEventListener('fetch', (event) => event.respondWith(fetch(event.request)));`,
-  ],
-];
+const IMAGE = '<svg xmlns="http://www.w3.org/2000/svg" width="8" height="8"/>';
+const WORKER = `
+  addEventListener('activate', (event) => event.waitUntil(clients.claim()));
+  addEventListener('fetch', (event) => event.respondWith(fetch(event.request)));`;
 
 /**
  * A program with pages, an image, an event stream and a WebSocket, which echoes other requests. It
@@ -211,15 +198,15 @@ export async function startUpstream() {
   };
   const server = createServer({ maxHeaderSize: 64 * 1024 }, async (incoming, response) => {
     const received = note(incoming, await readText(incoming));
-    const file = FILES.find(([path]) => received.path.startsWith(path));
+    const send = (type: string, text: string) => response.setHeader('Content-Type', type).end(text);
     if (received.path === '/events') {
       response.writeHead(200, { 'content-type': 'text/event-stream', 'x-accel-buffering': 'no' });
       response.write('data: one\n\n');
-    } else if (file) {
-      response.setHeader('Content-Type', file[1]).end(file[2]);
-    } else if (incoming.headers.accept?.includes('text/html')) {
+    } else if (received.path.startsWith('/image')) send('image/svg+xml', IMAGE);
+    else if (received.path === '/worker.js') send('text/javascript', WORKER);
+    else if (incoming.headers.accept?.includes('text/html')) {
       response.setHeader('Set-Cookie', 'theme=dark; Path=/; Secure');
-      response.setHeader('Content-Type', 'text/html').end(pageOf('Program'));
+      send('text/html', pageOf('Program'));
     } else response.end(JSON.stringify(received));
   });
   server.on('upgrade', (incoming, socket) => {

@@ -107,7 +107,7 @@ test('a file that is not complete, not a dump, or of a newer release changes not
   const whole = join(directory, 'whole.dump');
   await dump(source.url, whole);
   const text = readFileSync(whole, 'utf8');
-  const cases: ReadonlyArray<readonly [name: string, text: string, message: RegExp]> = [
+  for (const [name, content, message] of [
     ['cut', text.slice(0, text.lastIndexOf('{')), /The file is not complete/],
     ['cut-value', text.slice(0, -3), /The file is not complete/],
     ['cut-row', `${text.slice(0, text.search(/^\[/m) + 5)}\n`, /The file is not complete/],
@@ -129,8 +129,7 @@ test('a file that is not complete, not a dump, or of a newer release changes not
       /SQLSTATE 2|is not complete/,
     ],
     ['lost-row', text.replace(/^\[.*\n/m, ''), /The file is not complete/],
-  ];
-  for (const [name, content, message] of cases) {
+  ] as const) {
     const file = join(directory, name);
     writeFileSync(file, content);
     const target = await createEmptyDatabase(t);

@@ -1,15 +1,16 @@
 /** The command line as its users meet it: words in, exit code and one line out. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { test, type TestContext } from 'node:test';
+import type { TestContext } from 'node:test';
 import { createTerminal, runCommand as runOneOf } from '../../../src/commands/command.ts';
 import { assertRefused, COMMANDS, runCommand } from '../../support/commands.ts';
 import { createEmptyDatabase } from '../../support/database.ts';
-import { AUTH_TOKEN, launch, variables } from '../../support/gatehouse.ts';
-import { listenOn } from '../../support/ports.ts';
-import { buildProgram, type Finished, runProgram } from '../../support/process.ts';
+import { ask, AUTH_TOKEN, launch, variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { freePorts, listenOn } from '../../support/ports.ts';
+import { buildProgram, type Finished, runProgram, startProcess } from '../../support/process.ts';
 import { createRelay } from '../../support/relay.ts';
+import { test, until } from '../../support/until.ts';
 
 const program = buildProgram();
 const file = await createEmptyDatabase();
@@ -120,8 +121,9 @@ test('a database that cannot be used is reported in one line and exits 1', async
   });
   const nowhere = at({ pathname: '/nowhere' });
   const users = split('user list');
+  const restored = split('restored identity --confirm');
   const none = /3D000: the database in the database URL does not exist/;
-  assertRefused(await runCommand(users, nowhere), 1, none);
+  for (const words of [users, restored]) assertRefused(await runCommand(words, nowhere), 1, none);
   const denied = await runCommand(users, at({ password: 'marked-password' }));
   assertRefused(denied, 1, /28P01: the user or the password in the database URL is wrong/);
   assert.ok(!denied.stderr.includes('marked'));
@@ -136,16 +138,69 @@ test('a database that cannot be used is reported in one line and exits 1', async
 
 test('a reader that closes the pipe early causes no stack trace and no message', async (t) => {
   const finished = await runProgram(t, program, ['--help'], {}, { deaf: true });
-  assert.equal(finished.stderr, '');
+  assert.deepEqual([finished.code, finished.stderr], [0, '']);
+});
+
+/** Starts the program with streams that cannot be written, as on a full disk. */
+const startFull = (t: TestContext, words: string, streams: string, given = {}) => {
+  const command = [process.execPath, join(program, 'dist/cli.js'), ...split(words)];
+  return startProcess(t, ['/bin/sh', '-c', `exec "$@" ${streams}`, 'sh', ...command], given);
+};
+const FULL = /^gatehouse: the output could not be written \(ENOSPC\)\n$/;
+
+test(
+  'output that cannot be written is said once, ends a command with 1, and stops no service',
+  async (t) => {
+    const help = startFull(t, '--help', '> /dev/full');
+    assert.equal((await help.ended).code, 1);
+    assert.match(help.stderr(), FULL);
+    const silent = startFull(t, '--help', '> /dev/full 2>&1');
+    assert.equal((await silent.ended).code, 1);
+
+    const [port = ''] = await freePorts(1);
+    const plain = { WEBHOOK_VARIANT: 'plain', WEBHOOK_TOKEN, HOST: '127.0.0.1' };
+    const given = { ...plain, PORT: port };
+    const serving = startFull(t, 'serve webhook', '> /dev/full', given);
+    await until(() => serving.stderr() !== '', 'the loss is said');
+    const body = { event: 'x', data: { page_id: 'p' } };
+    const url = `http://127.0.0.1:${port}`;
+    const sent = await ask('POST', `${url}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+    assert.equal(sent.status, 503, 'an event that is not printed is not accepted');
+    assert.equal((await ask('GET', `${url}/livez`)).status, 200);
+    serving.signal('SIGINT');
+    assert.deepEqual(await serving.ended, { code: 1, signal: null });
+    assert.match(serving.stderr(), FULL);
+
+    const mute = startFull(t, 'serve webhook', '2> /dev/full', { ...plain, PORT: '0' });
+    await mute.ready('webhook');
+    // It has something to say about the first signal.
+    for (const name of ['SIGHUP', 'SIGINT'] as const) mute.signal(name);
+    assert.deepEqual(await mute.ended, { code: 1, signal: null });
+    assert.ok(mute.log().some(({ message }) => message === 'shutting down'));
+  },
+  existsSync('/dev/full') ? false : 'this system has no /dev/full',
+);
+
+/** Runs `version` after this code. */
+const runAfter = (t: TestContext, code: string) =>
+  runProgram(t, program, ['version'], {
+    NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(code)}"`,
+  });
+
+test('what nobody foresaw is one line with its place, without its text, which may hold a secret', async (t) => {
+  const code = `process.stdout.write = () => { throw new TypeError(['sec', 'ret'].join('')); }`;
+  const finished = await runAfter(t, code);
+  assert.deepEqual([finished.code, finished.stdout], [1, '']);
+  assert.match(finished.stderr, /^gatehouse: internal error: TypeError at [^\n]+\n$/);
+  assert.doesNotMatch(finished.stderr, /secret/);
 });
 
 /** Runs the program as that version. */
-const runAs = (t: TestContext, version: string) => {
-  const versions = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`;
-  return runProgram(t, program, ['version'], {
-    NODE_OPTIONS: `--import "data:text/javascript,${encodeURIComponent(versions)}"`,
-  });
-};
+const runAs = (t: TestContext, version: string) =>
+  runAfter(
+    t,
+    `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })`,
+  );
 
 test('a Node older than 20.11 is rejected in one sentence', async (t) => {
   for (const version of ['12.22.12', '20.10.0']) {

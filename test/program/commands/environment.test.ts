@@ -12,6 +12,8 @@ import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { startGatehouse, variables } from '../../support/gatehouse.ts';
+import { listenOn } from '../../support/ports.ts';
+import { createRelay } from '../../support/relay.ts';
 import { WEBHOOK_SECRET } from '../../support/senders.ts';
 
 /** Without warnings. */
@@ -44,6 +46,47 @@ test('check names the listener of a running service', async (t) => {
   assert.equal(code, 0);
   const used = / \(in use now, by a running Gatehouse or another program\)$/;
   assert.match(lines.get('secrets listener') ?? '', used);
+});
+
+test('check refuses a server that is too old', async (t) => {
+  const { url } = await createDatabase(t);
+  const asked = `current_setting('server_version_num')`;
+  const older = `'140020'`.padEnd(asked.length);
+  const relay = createRelay(Number(new URL(url).port), (sent) =>
+    Buffer.from(sent.toString('latin1').replace(asked, older), 'latin1'),
+  );
+  const port = String(await listenOn(t, relay));
+  const { code, lines } = await check(
+    'secrets',
+    settings(Object.assign(new URL(url), { port }).href),
+  );
+  assert.equal(code, 1);
+  const said = /^failed: PostgreSQL .*; PostgreSQL 15 or newer is needed$/;
+  assert.match(lines.get('secrets database') ?? '', said);
+});
+
+// With a view like that of Citus: `make e2e NAME=citus` has the real one.
+test('check and serve accept no distributed table but one of secrets', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  for (const [table, state, end] of [
+    ['secrets.secrets by id', 'ok', 'all others are on the coordinator'],
+    ['secrets.secrets by key_id', 'failed', 'its statements need one node'],
+    ['secrets.tokens by id', 'failed', 'its statements need one node'],
+  ] as const) {
+    const [name = '', column = ''] = table.split(' by ');
+    await sql.unsafe(`
+      create or replace view citus_tables as
+      select '${name}'::regclass as table_name, '${column}' as distribution_column,
+        'distributed' as citus_table_type`);
+    const { code, lines } = await check('secrets', settings(url));
+    const said = `${state}: distributed by Citus: ${table}; ${end}`;
+    assert.deepEqual([code, lines.get('secrets table')], [state === 'ok' ? 0 : 1, said]);
+    const started = startGatehouse(t, ['secrets'], url);
+    if (state === 'ok') await started;
+    else await assert.rejects(started, new RegExp(`Citus distributes ${table}, whose `));
+  }
+  const other = await check('identity', settings(url));
+  assert.deepEqual([other.code, other.lines.get('identity table')], [0, undefined]);
 });
 
 test('check warns if the clocks of this machine and of the server differ', async (t) => {

@@ -10,10 +10,8 @@ const AUTH_TOKEN = 'marked-token-0123456789abcdefghijklmnopqrs';
 const STORED = { id: ID, secret: KEY, expires_at: null };
 const run = (words: readonly string[], url: string, input = `${KEY}\n`) =>
   runCommand(['secret', ...words], { GATEHOUSE_URL: url, AUTH_TOKEN }, input);
-const failure = (code: string, message: string, fields?: object) => ({
-  data: null,
-  error: { code, message, ...(fields ? { fields } : {}) },
-  _meta: { request_id: 'test' },
+const failure = (code: string, message: string, more: object = {}) => ({
+  error: { code, message, ...more },
 });
 
 test('a link: sent to its own host, without the token', async (t) => {
@@ -29,13 +27,8 @@ test('a link: sent to its own host, without the token', async (t) => {
 
 test('the token is in a header; key, passphrase and text are in the body, never in the URL', async (t) => {
   const home = await startRecorder(t);
-  home.answer((response, { target }) => {
-    const answers: Readonly<Record<string, unknown>> = {
-      '/api/store/options': { share_pages: false },
-      '/api/store/encrypt': STORED,
-    };
-    reply(200, answers[target] ?? { id: ID, status: 'stored', password: 'x' })(response);
-  });
+  const replied = { ...STORED, share_pages: false, status: 'stored', password: 'x' };
+  home.answer(reply(200, replied));
   const put = ['put', '--no-end-to-end', '--passphrase', '--expires-in', '1h', '--max-reads', '2'];
   assert.equal((await run(put, home.url, 'marked-words\nmarked-text')).code, 0);
   for (const words of ['get', 'status', 'delete'])
@@ -102,25 +95,23 @@ test('redirects are not followed', async (t) => {
   assert.deepEqual(foreign.received, []);
 });
 
-const REPLIES: ReadonlyArray<readonly [status: number, body: unknown]> = [
-  [200, '<!doctype html><title>Welcome</title>'],
-  [404, '<h1>Not Found</h1>'],
-  [502, '<h1>Bad Gateway</h1>'],
-  [200, ''],
-  [200, '{"password": "x'],
-  [200, [1, 2]],
-  [200, '7'],
-  [200, 'null'],
-  [200, { password: 5 }],
-  [200, {}],
-  [400, { error: 'bad request' }],
-  [400, { error: { message: 'marked' } }],
-  [500, { message: 'marked' }],
-];
-
 test('an unexpected reply is exit 1, and nothing is printed', async (t) => {
   const home = await startRecorder(t);
-  for (const [status, body] of REPLIES) {
+  for (const [status, body] of [
+    [200, '<!doctype html><title>Welcome</title>'],
+    [404, '<h1>Not Found</h1>'],
+    [502, '<h1>Bad Gateway</h1>'],
+    [200, ''],
+    [200, '{"password": "x'],
+    [200, [1, 2]],
+    [200, '7'],
+    [200, 'null'],
+    [200, { password: 5 }],
+    [200, {}],
+    [400, { error: 'bad request' }],
+    [400, { error: { message: 'marked' } }],
+    [500, { message: 'marked' }],
+  ] as const) {
     home.answer(reply(status, body));
     assertRefused(await run(['get', `${home.url}/s/${ID}`], home.url), 1, UNEXPECTED);
     assertRefused(await run(['put'], home.url), 1, UNEXPECTED);
@@ -161,16 +152,12 @@ test('an error has the message of the service, its options and the time to wait,
     { path: '/expires_in', message: 'must\n\u009b31m\u0007 be\u2028\u202e' },
     { path: '/max_reads\u001b[2J', message: 'must be more' },
   ];
+  const wrong =
+    'secret get: expires-in must 31m  be ; max-reads [2J must be more (try again after 1 s). See: gatehouse secret get --help';
   for (const [status, error, wait, code, said] of [
     [429, failure('too_many_requests', 'Too many.'), 90, 1, 'Too many. (try again after 90 s)'],
     [503, failure('key_unknown', 'No key.'), 1, 1, 'No key. (try again after 1 s)'],
-    [
-      400,
-      failure('invalid_body', 'x', fields),
-      1,
-      2,
-      'secret get: expires-in must 31m  be ; max-reads [2J must be more (try again after 1 s). See: gatehouse secret get --help',
-    ],
+    [400, failure('invalid_body', 'x', { fields }), 1, 2, wrong],
   ] as const) {
     home.answer(reply(status, error, { 'retry-after': String(wait) }));
     const finished = await run(['get', ID], home.url);

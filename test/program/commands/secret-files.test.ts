@@ -6,24 +6,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { text } from 'node:stream/consumers';
-import { afterEach, beforeEach, test } from 'node:test';
+import { after, beforeEach, test } from 'node:test';
 import { createTerminal, OperationFailed } from '../../../src/commands/command.ts';
 import { showContent } from '../../../src/commands/secret-links.ts';
+import { makeDirectory } from '../../support/directories.ts';
 
-const root = mkdtempSync(join(tmpdir(), 'gatehouse-files-'));
-const before = { directory: process.cwd(), TMPDIR: process.env.TMPDIR };
+const root = makeDirectory({ after }, 'files');
 const bytes = randomBytes(1_000);
 
 beforeEach(() => {
   process.env.TMPDIR = mkdtempSync(join(root, 'tmp-'));
   process.chdir(mkdtempSync(join(root, 'here-')));
 });
-afterEach(() => {
-  process.chdir(before.directory);
-  if (before.TMPDIR === undefined) delete process.env.TMPDIR;
-  else process.env.TMPDIR = before.TMPDIR;
-});
-test.after(() => rmSync(root, { recursive: true }));
 
 /** Receives a file of this name on a terminal. */
 async function receive(name: string) {

@@ -5,7 +5,6 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, test, type TestContext } from 'node:test';
 import { createRequest } from '../../../src/secrets/pages/request-keys.js';
-import { expireRequest } from '../../support/altered-requests.ts';
 import { assertRefused, runCommand, startCommand } from '../../support/commands.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
@@ -49,7 +48,6 @@ test('a file at the limit arrives byte by byte; what cannot be sent uses nothing
     [2, /give --file if a file is asked for/],
     [1, /the text or file is too large for the service: nothing was sent/, '--file', large],
     [2, /--file cannot be read \(ENOENT\)/, '--file', missing],
-    [2, /--file cannot be read \(EISDIR\)/, '--file', files],
   ] as const)
     assertRefused(await answer(send, words.length === 0 ? 'a text' : '', ...words), code, said);
   await assertUnused(send);
@@ -69,20 +67,13 @@ test('--wait prints the answer to standard output, and the links to standard err
   assert.match(stderr, /\/answer\/.*\n.*\/request\//);
 });
 
-test('a link that was cut, altered or is of another version is refused before anything is sent', async () => {
+test('a link that was cut or altered is refused before anything is sent', async () => {
   const { send, keep } = await request('x');
   const whole = /the link is incomplete or has a mistake, or is of another version/;
-  for (const wrong of [
-    send.slice(0, -1),
-    send.replace('#1.', '#2.'),
-    send.split('#')[0] ?? '',
-    send.replace(base, 'https://my host'),
-    send.replace(base, 'https://'),
-  ])
+  for (const wrong of [send.slice(0, -1), send.replace(base, 'https://')])
     assertRefused(await answer(wrong, 'x'), 2, whole);
   const changed = keep.slice(0, -1) + (keep.endsWith('A') ? 'B' : 'A');
-  for (const wrong of [keep.slice(0, -1), changed, keep.replace('#1.', '#2.')])
-    assertRefused(await get(wrong), 1, whole);
+  for (const wrong of [keep.slice(0, -1), changed]) assertRefused(await get(wrong), 1, whole);
   await assertUnused(send);
 });
 
@@ -165,26 +156,4 @@ test('texts of the service stay on one line', async (t) => {
     assertRefused(refused, 1, /the request is x Sent\.|it is x Sent\./);
     assert.doesNotMatch(refused.stderr, /[^\P{C}\n]|[\p{Zl}\p{Zp}]/u);
   }
-});
-
-test('an answered, withdrawn or expired request takes no answer, and says which', async () => {
-  const answered = await request('x');
-  const withdrawn = await request('x');
-  const expired = await request('x');
-  await answer(answered.send, 'first');
-  await runCommand(['secret', 'delete', idOf(withdrawn.send)], own);
-  await expireRequest(sql, idOf(expired.send));
-  for (const [{ send }, state] of [
-    [answered, 'answered'],
-    [withdrawn, 'withdrawn'],
-    [expired, 'expired'],
-  ] as const)
-    assertRefused(
-      await answer(send, 'x'),
-      1,
-      new RegExp(`takes no answer any more: it is ${state}`),
-    );
-  const { stdout } = await runCommand(['secret', 'status', idOf(withdrawn.send)], own);
-  assert.match(stdout, /status +withdrawn/);
-  assertRefused(await get(expired.keep), 1, /there is no answer: the request is expired/);
 });

@@ -110,17 +110,6 @@ test('a transaction whose connection dies halfway stores nothing, and its rest g
   await file.sql`delete from marks`;
 });
 
-test('a database that is down is Unavailable at once; when it is back, no restart is needed', async (t) => {
-  const proxy = await startProxy(t, file.url);
-  const database = openConnections(t, proxy.url, 'away');
-  for (const purpose of PURPOSES) await ask(database, purpose, 'select 1');
-  await proxy.cut();
-  for (const purpose of PURPOSES) assertPassing(await failure(ask(database, purpose, 'select 1')));
-  await proxy.restore();
-  for (const purpose of PURPOSES)
-    assert.deepEqual(await ask(database, purpose, 'select 1 as one'), { one: 1 }, purpose);
-});
-
 test('if connections are closed at once, calls fail at once, and each connects once', async (t) => {
   let dials = 0;
   const port = await listenOnTcp(t, (socket) => {

@@ -21,16 +21,18 @@ import {
   untilSql,
 } from '../../support/connections.ts';
 import { holdTimers } from '../../support/clock.ts';
+import { runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
-import { startServer, urlOf } from '../../support/database-servers.ts';
+import { startNamed, urlOf } from '../../support/database-servers.ts';
 import { makeDirectory } from '../../support/directories.ts';
+import { variables } from '../../support/gatehouse.ts';
 import { createRelay } from '../../support/relay.ts';
 import { listenOnTcp } from '../../support/socket.ts';
 import { test } from '../../support/until.ts';
 
 // Each test leaves them as they are here.
 const [first, standby, primary] = await Promise.all(
-  ['first', 'standby', 'primary'].map((name) => startServer({ after }, name)),
+  ['first', 'standby', 'primary'].map((name) => startNamed({ after }, name)),
 );
 assert.ok(first && standby && primary);
 await standby.restartAsStandby();
@@ -141,6 +143,18 @@ test('target_session_attrs: read-write, the default, and primary skip a standby;
     await assert.rejects(ask(openConnections(t, url, 'target'), 'read', NAME), { message });
   }
   await changeSettings(primary.url(), READ_WRITE);
+});
+
+test('check says that a server is a standby', async () => {
+  for (const [target, said] of [
+    ['any', /^failed +identity database +PostgreSQL .*; it is a standby; connect to the primary$/m],
+    ['read-write', /^failed +identity database +the server at \S+ is not read-write, as /m],
+  ] as const) {
+    const url = urlOf([standby.at], `?target_session_attrs=${target}`);
+    const { code, stdout } = await runCommand(['check', 'identity'], variables(url));
+    assert.equal(code, 1);
+    assert.match(stdout, said);
+  }
 });
 
 test('a server becomes read-only under open connections: writes find the other one, reads follow', async (t) => {

@@ -1,13 +1,18 @@
-/** Callers that share a statement: who goes with whom, in which order, and what each is told. */
+/**
+ * Callers that share a statement: who goes with whom, in which order, and what each is told, also
+ * if connections die under it.
+ */
 import assert from 'node:assert/strict';
-import { before, test, type TestContext } from 'node:test';
+import { before, type TestContext } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
 import { connect } from '../../../scripts/postgres.ts';
 import { sharedStatement } from '../../../src/platform/db/share-statement.ts';
+import { arrayLiteral } from '../../../src/platform/db/sql.ts';
 import { Duplicate, Rejected } from '../../../src/platform/db/errors.ts';
-import { Overloaded } from '../../../src/platform/runtime/errors.ts';
+import { Overloaded, Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createDatabase } from '../../support/database.ts';
-import { openConnections, untilSql } from '../../support/connections.ts';
+import { holdTimers, stopClock } from '../../support/clock.ts';
+import { kill, openConnections, untilSql } from '../../support/connections.ts';
 import {
   idsOf,
   makeThings,
@@ -19,14 +24,16 @@ import {
   type Thing,
   told,
 } from '../../support/batch-table.ts';
-import { holdStatements } from '../../support/hold.ts';
+import { type Hold, holdStatements } from '../../support/hold.ts';
+import { startProxy } from '../../support/proxy.ts';
+import { latch, test, until } from '../../support/until.ts';
 
 const file = await createDatabase();
 
 before(() => makeThings(file.sql));
 
-function open(t: TestContext, options = {}) {
-  const database = openConnections(t, file.url, 'grouped');
+function open(t: TestContext, options = {}, url = file.url) {
+  const database = openConnections(t, url, 'shared');
   const { store, statements } = storing(options);
   const storeAll = (list: readonly Thing[]) => list.map((thing) => store(database, thing));
   return { database, store: (thing: Thing) => store(database, thing), storeAll, statements };
@@ -243,4 +250,143 @@ test('calls of different databases never share a statement', async (t) => {
   assert.deepEqual(statements, [[held.id], idsOf(others)]);
   await release();
   assert.deepEqual([await first], told([held]));
+});
+
+// --- Connections that die
+
+function assertUnavailable(outcome: unknown) {
+  assert.ok(outcome instanceof Unavailable && outcome.isTemporary, String(outcome));
+}
+
+/** Two statements of three things, which last until the test lets them go. */
+async function holdTwo(
+  t: TestContext,
+  { storeAll }: ReturnType<typeof open>,
+  six: readonly Thing[],
+) {
+  const holds: Hold[] = [];
+  const calls = [];
+  for (const part of [six.slice(0, 3), six.slice(3)]) {
+    const hold = await holdStatements(t, file.url, part[1]?.id);
+    calls.push(...storeAll(part));
+    holds.push(hold);
+    await hold.met(holds.length);
+  }
+  const release = () => Promise.all(holds.map((hold) => hold.release()));
+  return { outcomes: outcomesOf(calls), release };
+}
+
+for (const [what, end] of [
+  ['whose connection is cut', (cut: () => Promise<unknown>) => cut()],
+  [
+    'that an administrator cancels',
+    () => file.sql`select pg_cancel_backend(pid) from pg_stat_activity
+      where application_name = 'gatehouse-shared' and state = 'active'`,
+  ],
+] as const) {
+  test(`a statement ${what} fails all its calls and is not repeated; the next one works`, async (t) => {
+    const proxy = await startProxy(t, file.url);
+    const through = open(t, {}, proxy.url);
+    const { storeAll, statements } = through;
+    const six = someThings(6);
+    const { outcomes } = await holdTwo(t, through, six);
+    await end(() => proxy.cut());
+    (await outcomes).forEach(assertUnavailable);
+    assert.equal(statements.length, 2);
+    assert.deepEqual(await stored(file.sql, six), []);
+    await proxy.restore();
+    const isStored = async () => typeof (await outcomesOf(storeAll([oneThing()])))[0] === 'string';
+    await untilSql(isStored, 'something is stored again');
+    const later = someThings(6);
+    assert.deepEqual(await Promise.all(storeAll(later)), told(later));
+  });
+}
+
+test('a connection cut while items are tried alone leaves each other one its own outcome', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const { storeAll } = open(t, {}, proxy.url);
+  const wrong = oneThing({ size: 0 });
+  const slow = oneThing();
+  const good = someThings(2);
+  const { met } = await holdStatements(t, file.url, slow.id);
+  const [first, second, ...others] = storeAll([wrong, slow, ...good]);
+  const cut = outcomesOf([second ?? assert.fail()]);
+  await assert.rejects(first ?? assert.fail(), Rejected);
+  await met();
+  assert.deepEqual(await Promise.all(others), told(good));
+  await proxy.cut();
+  (await cut).forEach(assertUnavailable);
+  assert.deepEqual(new Set(await stored(file.sql, [wrong, slow, ...good])), new Set(idsOf(good)));
+});
+
+test('calls whose committed statement gets no answer fail, and it is not sent again', async (t) => {
+  const proxy = await startProxy(t, file.url);
+  const { database, storeAll } = open(t, {}, proxy.url);
+  let sent = 0;
+  const grow = sharedStatement('write', async (sql, ids: readonly number[]) => {
+    sent += 1;
+    await sql`update things set size = size + 1
+      where id = any (${arrayLiteral(ids.map(String))}::text::integer[])`;
+    return ids.map(String);
+  });
+  const thirty = someThings(30);
+  await Promise.all(storeAll(thirty));
+  const dropped = proxy.drop();
+  const outcomes = outcomesOf(thirty.map(({ id }) => grow(database, id)));
+  await dropped;
+  const [backend] = await file.sql<Array<{ pid: number }>>`
+    select pid from pg_stat_activity
+    where application_name = 'gatehouse-shared' and query like '%update things%'`;
+  await kill(file, backend?.pid ?? 0);
+  (await outcomes).forEach(assertUnavailable);
+  const rows = await file.sql`select size from things where id in ${file.sql(idsOf(thirty))}`;
+  assert.deepEqual([sent, new Set(rows.map(({ size }) => size))], [1, new Set([2])]);
+});
+
+/** How long a statement may go on when the connections are closed. */
+const CLOSE_MS = 2_000;
+
+for (const isFinished of [true, false]) {
+  const what = isFinished ? 'lets statements under way finish' : 'ends those that do not finish';
+  test(`closing ${what}, and fails waiting and later calls`, async (t) => {
+    const endWaits = holdTimers(t, CLOSE_MS);
+    const own = open(t);
+    const underWay = someThings(6);
+    const others = someThings(300);
+    const { outcomes, release } = await holdTwo(t, own, underWay);
+    const waiting = outcomesOf(own.storeAll(others));
+    const closed = own.database.close();
+    const late = outcomesOf(own.storeAll([oneThing()]));
+    if (isFinished) await release();
+    else await until(() => endWaits() > 0, 'the statements have had their time');
+    if (isFinished) assert.deepEqual(await outcomes, told(underWay));
+    else (await outcomes).forEach(assertUnavailable);
+    [...(await waiting), ...(await late)].forEach(assertUnavailable);
+    await closed;
+    assert.deepEqual(await stored(file.sql, others), []);
+  });
+}
+
+test('a call that waited for ten seconds fails, and its work is not done later', async (t) => {
+  const pass = stopClock(t);
+  const done: number[] = [];
+  const { opened: held, open: release } = latch();
+  const call = sharedStatement('write', async (_sql, items: readonly number[]) => {
+    done.push(...items);
+    if (items.some((item) => item <= 2)) await held;
+    return items;
+  });
+  const { database } = open(t);
+  const calls = [];
+  for (const item of [1, 2]) {
+    calls.push(call(database, item));
+    await until(() => done.length === item, 'it is under way');
+  }
+  const late = call(database, 3);
+  pass(10);
+  calls.push(call(database, 4));
+  release();
+  assert.deepEqual(await Promise.all(calls), [1, 2, 4]);
+  await assert.rejects(late, Overloaded);
+  assert.deepEqual(done, [1, 2, 4]);
 });

@@ -4,16 +4,13 @@ import {
   chmodSync,
   chownSync,
   copyFileSync,
-  mkdtempSync,
   readFileSync,
   rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test } from 'node:test';
-import { startPostgres, withConnection } from '../../../scripts/postgres.ts';
 import { createDatabase } from '../../../src/platform/db/pool.ts';
 import { Unavailable } from '../../../src/platform/runtime/errors.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
@@ -25,7 +22,10 @@ import {
   openConnections,
   PURPOSES,
 } from '../../support/connections.ts';
+import { runCommand } from '../../support/commands.ts';
+import { startServer } from '../../support/database-servers.ts';
 import { makeDirectory } from '../../support/directories.ts';
+import { variables } from '../../support/gatehouse.ts';
 
 /**
  * Made with openssl: a CA, and a key and certificate for a server named "localhost" and for the
@@ -33,14 +33,7 @@ import { makeDirectory } from '../../support/directories.ts';
  */
 const FILES = join(import.meta.dirname, '../../unit/vectors/tls');
 
-const directory = mkdtempSync(join(tmpdir(), 'gatehouse-tls-'));
-const server = await startPostgres({ directory, durable: false });
-// In this order: a running server still writes files.
-after(async () => {
-  await server.stop();
-  rmSync(directory, { recursive: true, force: true });
-});
-const data = join(directory, 'postgres/data');
+const { data, url, query } = await startServer({ after });
 const { uid, gid } = statSync(data);
 for (const name of ['server.key', 'server.crt', 'ca.crt']) {
   copyFileSync(join(FILES, name), join(data, name));
@@ -54,12 +47,12 @@ writeFileSync(
   `hostssl all gatehouse 127.0.0.1/32 scram-sha-256 clientcert=verify-full\n${rules}`,
 );
 await changeSettings(
-  server.url,
+  url(),
   `alter system set ssl_ca_file = 'ca.crt'`,
   `alter system set ssl = on`,
   `create role other superuser login password 'other-word'`,
 );
-const { port, password } = new URL(server.url);
+const { port, password } = new URL(url());
 
 const own = `&sslcert=${FILES}/client.crt&sslkey=${FILES}/client.key`;
 const SHOW = 'select ssl, client_dn as client from pg_stat_ssl where pid = pg_backend_pid()';
@@ -88,13 +81,13 @@ test('certificates and the password are read again for a new connection', async 
     copyFileSync(join(FILES, from), join(files, name));
   for (const name of ['ca.crt', 'client.crt', 'client.key']) replace(name, name);
   const parameters = `sslmode=verify-full&sslrootcert=${files}/ca.crt&sslcert=${files}/client.crt&sslkey=${files}/client.key`;
-  const url = join(files, 'url');
+  const place = join(files, 'url');
   const writeUrl = (user: string) =>
-    writeFileSync(url, `${urlFor('localhost', parameters, user)}\n`);
+    writeFileSync(place, `${urlFor('localhost', parameters, user)}\n`);
   writeUrl(`gatehouse:${password}`);
   const lines: string[] = [];
   const database = createDatabase(
-    addressOf('', { DATABASE_URL_FILE: url }),
+    addressOf('', { DATABASE_URL_FILE: place }),
     'again',
     createLog('error', (line) => lines.push(line)),
     createMetrics(),
@@ -103,11 +96,8 @@ test('certificates and the password are read again for a new connection', async 
   const WHO = 'select current_user as name';
   /** Who a new connection belongs to. A first statement may notice the end of the former one. */
   const reconnect = async () => {
-    await withConnection(
-      server.url,
-      (sql) => sql`select pg_terminate_backend(pid, 60_000) from pg_stat_activity
-        where application_name = 'gatehouse-again'`,
-    );
+    await query(`select pg_terminate_backend(pid, 60_000) from pg_stat_activity
+      where application_name = 'gatehouse-again'`);
     await ask(database, 'read', WHO).catch(() => {});
     return (await ask(database, 'read', WHO)).name;
   };
@@ -122,7 +112,7 @@ test('certificates and the password are read again for a new connection', async 
   assert.equal(await reconnect(), 'other');
 
   assert.deepEqual(lines, []);
-  for (const broken of [url, join(files, 'client.key')]) {
+  for (const broken of [place, join(files, 'client.key')]) {
     const before = readFileSync(broken);
     rmSync(broken);
     assert.equal(await reconnect(), 'other', 'the earlier one is used');
@@ -155,7 +145,13 @@ for (const [parameters, host, message] of [
 }
 
 test('without sslcert no certificate is shown', async (t) => {
-  const url = urlFor('localhost', `sslmode=verify-full${CA}`, 'other:other-word');
-  const found = await ask(openConnections(t, url, 'tls'), 'read', SHOW);
+  const without = urlFor('localhost', `sslmode=verify-full${CA}`, 'other:other-word');
+  const found = await ask(openConnections(t, without, 'tls'), 'read', SHOW);
   assert.deepEqual(found, { ssl: true, client: null });
+});
+
+test('check says that the connection is encrypted', async () => {
+  const url = urlFor('localhost', `sslmode=verify-full${CA}`, 'other:other-word');
+  const { stdout } = await runCommand(['check', 'secrets'], variables(url));
+  assert.match(stdout, /^ok +secrets database +PostgreSQL .*, role other, encrypted$/m);
 });

@@ -29,18 +29,12 @@ const replicas = gatehouses.map((gatehouse) => gatehouse.url.identity);
 const other = connect(url);
 after(() => other.end());
 
-type Credential = Readonly<{ id: string; token: string }>;
-type Meeting = Readonly<{
-  admin: Person;
-  user: Person;
-  sessions: readonly Credential[];
-  keys: readonly Credential[];
-}>;
+type Meeting = Awaited<ReturnType<typeof createMeeting>>;
 /** `what`: the method and the path. */
 type Request = readonly [bearer: string | null, what: string, body?: unknown];
 
 /** A user with eight further sessions and two further keys, and an administrator. */
-async function createMeeting(isSuper: boolean): Promise<Meeting> {
+async function createMeeting(isSuper: boolean) {
   const admin = await storeUser(sql, true);
   const user = await storeUser(sql, isSuper);
   const create = (count: number, createToken: () => string) =>
@@ -107,7 +101,7 @@ for (const [what, change] of Object.entries(CHANGES)) {
   test(`${what} a user beside the end of its sessions and keys`, () =>
     meet([], (meeting) => {
       const { admin, sessions, keys } = meeting;
-      const revokeAll = (kind: string, all: readonly Credential[]) =>
+      const revokeAll = (kind: string, all: Meeting['keys']) =>
         all.map(({ id }): Request => [admin.session, `DELETE ${kind}/${id}/revoke`]);
       const ended = sessions.slice(6);
       return [

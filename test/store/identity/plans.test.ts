@@ -28,7 +28,7 @@ const identity = await start();
 const idle = await start({ SESSION_IDLE_TTL: '3600' });
 
 await fill(file);
-let bearer = await logIn(identity);
+const bearer = await logIn(identity);
 
 let number = 0;
 /** Another one each time, so that the planner's guesses are tried on many values. */
@@ -44,42 +44,25 @@ const newUser = () => {
   return { username, email: `${username}@example.org`, password: PASSWORD };
 };
 
-/** How much a request may read besides the total: the rows of a page, or a part of the list. */
-type Measure = 'a page' | 'a part';
 type Request = Readonly<{
   path?: string;
   body?: unknown;
   as?: string | null;
   status?: number;
 }>;
-type Case = readonly [route: string, measure: Measure, prepare: () => Promise<Request>];
+type Case = readonly [route: string, prepare: () => Request | Promise<Request>];
 
-const page = (route: string, prepare: () => Request | Promise<Request>): Case => [
-  route,
-  'a page',
-  async () => prepare(),
-];
 /** With a user who has a session and a key. */
-const about = (route: string, request: (one: Person) => Request): Case =>
-  page(route, async () => request(await storeUser(sql)));
-const login = (username: () => string, password: string, status: number): Case =>
-  page('POST /api/auth/login', () => ({
-    body: { username: username(), password },
-    as: null,
-    status,
-  }));
-const list = (route: string, measure: Measure, ...queries: string[]): Case[] =>
-  queries.map((query) => [route, measure, async () => ({ path: query })]);
-const last = (route: string): Case => {
-  const path = route.slice('GET '.length);
-  const prepare = async () => {
-    const { json } = await ask('GET', `${identity}${path}?page=1`, { bearer });
-    return { path: json._links.last.slice(path.length) };
-  };
-  return [route, 'a part', prepare];
-};
+const about = (route: string, request: (one: Person) => Request): Case => [
+  route,
+  async () => request(await storeUser(sql)),
+];
+const login = (username: () => string, password: string, status: number): Case => [
+  'POST /api/auth/login',
+  () => ({ body: { username: username(), password }, as: null, status }),
+];
 const ofUser = (route: string, ...queries: string[]): Case[] =>
-  queries.map((query) => page(route, async () => ({ path: `${query}user=${await someId()}` })));
+  queries.map((query) => [route, async () => ({ path: `${query}user=${await someId()}` })]);
 const changeOwn = (current_password: string, status: number): Case =>
   about('POST /api/auth/password', ({ session }) => ({
     body: { current_password, new_password: 'another passphrase' },
@@ -105,15 +88,13 @@ const CASES: readonly Case[] = [
     status: 403,
   })),
   about('GET /api/user/by-name', ({ user_id }) => ({ path: `?name=${user_id}` })),
-  page('GET /api/user/by-name', () => ({ path: `?name=${someName()}` })),
-  page('GET /api/user/', () => ({ path: `?page=1&username=${someName()}` })),
-  page('GET /api/user/', () => ({ path: `?page=1&email=${someName()}@example.org` })),
-  ...list('GET /api/user/', 'a page', '?page=1'),
-  last('GET /api/user/'),
-  ...list('GET /api/user/', 'a part', '', '?page=150'),
+  ['GET /api/user/by-name', () => ({ path: `?name=${someName()}` })],
+  ['GET /api/user/', () => ({ path: `?page=1&username=${someName()}` })],
+  ['GET /api/user/', () => ({ path: `?page=1&email=${someName()}@example.org` })],
+  ['GET /api/user/', () => ({ path: '?page=1' })],
   about('GET /api/user/', ({ session }) => ({ as: session })),
-  page('POST /api/user/', () => ({ body: newUser(), status: 201 })),
-  page('POST /api/user/', () => ({ body: { ...newUser(), username: someName() }, status: 409 })),
+  ['POST /api/user/', () => ({ body: newUser(), status: 201 })],
+  ['POST /api/user/', () => ({ body: { ...newUser(), username: someName() }, status: 409 })],
   about('GET /api/user/{user_id}', ({ user_id }) => ({ path: user_id })),
   about('PATCH /api/user/{user_id}', ({ user_id, session }) => ({
     path: user_id,
@@ -130,27 +111,19 @@ const CASES: readonly Case[] = [
   })),
   about('POST /api/user/{user_id}/secure', ({ user_id }) => ({ path: user_id })),
   about('POST /api/key/', ({ session }) => ({ body: {}, as: session, status: 201 })),
-  ...list('GET /api/key/', 'a page', ''),
-  last('GET /api/key/'),
-  ...list('GET /api/key/', 'a part', '?page=150'),
+  ['GET /api/key/', () => ({})],
   ...ofUser('GET /api/key/', '?'),
   about('DELETE /api/key/{key_id}/revoke', ({ key_id }) => ({ path: key_id })),
-  ...list('GET /api/session/', 'a page', ''),
-  last('GET /api/session/'),
-  ...list('GET /api/session/', 'a part', '?page=1000', '?active=true', '?active=true&page=20'),
-  ...list('GET /api/session/', 'a part', '?active=false', '?active=false&page=900'),
+  ['GET /api/session/', () => ({})],
   ...ofUser('GET /api/session/', '?', '?active=true&', '?active=false&'),
   about('GET /api/session/', ({ session }) => ({ as: session })),
   about('GET /api/session/info', ({ session }) => ({ path: `?session=${session}` })),
   about('DELETE /api/session/revoke', ({ session }) => ({ path: `?session=${session}` })),
   about('DELETE /api/session/{session_id}/revoke', ({ session_id }) => ({ path: session_id })),
   about('DELETE /api/session/revoke/all/user', ({ user_id }) => ({ path: `?user=${user_id}` })),
-  ...list('GET /api/audit/', 'a page', '', '?event=password.set'),
-  last('GET /api/audit/'),
-  ...list('GET /api/audit/', 'a part', '?page=1000', '?event=login.succeeded'),
-  ...list('GET /api/audit/', 'a part', '?event=login.failed&page=100', '?event=user.changed'),
+  ['GET /api/audit/', () => ({})],
+  ['GET /api/audit/', () => ({ path: '?event=password.set' })],
   ...ofUser('GET /api/audit/', '?', '?event=login.failed&'),
-  ...list('DELETE /api/session/revoke/all', 'a part', ''),
 ];
 
 /**
@@ -170,7 +143,7 @@ const WITHOUT_INDEX = [
 ];
 
 /** One request, whose preparation does not count. @returns what it read */
-async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
+async function scansOf(at: string, [route, prepare]: Case): Promise<Scan[]> {
   const { path = '', body, as = bearer, status = 200 } = await prepare();
   const [method = '', pattern = ''] = route.split(' ');
   const target = pattern.includes('{') ? pattern.replace(/\{\w+\}/, path) : pattern + path;
@@ -181,9 +154,7 @@ async function scansOf(at: string, [route, , prepare]: Case): Promise<Scan[]> {
     headers: { 'x-forwarded-for': newAddress() },
   });
   assert.equal(answer.status, status, `${method} ${target}: ${answer.text.slice(0, 300)}`);
-  const found = observatory.scans();
-  if (route.endsWith('/revoke/all')) bearer = await logIn(identity);
-  return found;
+  return observatory.scans();
 }
 
 /** What they read in a way they must not. */
@@ -194,8 +165,7 @@ async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
       for (const { node, table, rows, statement } of await scansOf(at, one)) {
         const isIndexed =
           WITHOUT_INDEX.includes(table) || /^(Index (Only )?|Bitmap Heap )Scan$/.test(node);
-        if (one[1] === 'a part' || IS_TOTAL.test(statement) || (isIndexed && rows <= PAGE))
-          continue;
+        if (IS_TOTAL.test(statement) || (isIndexed && rows <= PAGE)) continue;
         const told = `${one[0]}: ${node} of ${table} for: ${statement.slice(0, 300)}`;
         errors.set(told, Math.max(rows, errors.get(told) ?? 0));
       }
@@ -204,8 +174,9 @@ async function faultsOf(at: string, cases: readonly Case[]): Promise<string[]> {
   return [...errors].map(([told, rows]) => `${rows} rows, ${told}`);
 }
 
-test('every route that has a guard or a body is tried here', () => {
-  const without = ['/readyz', '/livez', '/openapi.json', '/openapi', '/', '/pages/{file}'];
+test('every route that has a guard or a body is tried here, but the end of all sessions', () => {
+  const open = ['/readyz', '/livez', '/openapi.json', '/openapi', '/', '/pages/{file}'];
+  const without = [...open, '/api/session/revoke/all'];
   const all = routes
     .filter(({ pattern }) => !without.includes(pattern))
     .map(({ method, pattern }) => `${method} ${pattern}`);
@@ -243,10 +214,7 @@ test('the count of active sessions reads narrow indexes alone', async () => {
   ] as const;
   for (const [query, most] of cases) {
     for (let round = 1; round <= ROUNDS; round += 1) {
-      const all = await scansOf(
-        identity,
-        page('GET /api/session/', () => ({ path: query })),
-      );
+      const all = await scansOf(identity, ['GET /api/session/', () => ({ path: query })]);
       const counts = all.filter(
         ({ statement, table }) => IS_TOTAL.test(statement) && table === 'identity.sessions',
       );

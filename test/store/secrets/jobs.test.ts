@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
-import { after, beforeEach, test } from 'node:test';
+import { beforeEach, test } from 'node:test';
 import { expireSecrets } from '../../../src/secrets/store/secrets.ts';
 import { openConnections, untilLocked } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { startHousekeeping } from '../../support/housekeeping.ts';
+import { ask, launch } from '../../support/gatehouse.ts';
 import { onOneServer } from '../../support/one-server.ts';
 
-const { url, sql } = await createDatabase();
-const { run, log, metrics } = startHousekeeping({ after }, url);
+const { sql, metrics, log, runJobs } = await launch(['secrets']);
 beforeEach(() => sql`truncate secrets.secrets`);
 
 /** Rows of one kind, named by their key id: when they expire, and how they ended. */
@@ -18,7 +17,8 @@ const insert = (
   expiry: string | null,
   ending: Ending = null,
   endedAt: string | null = null,
-) => sql`
+  into = sql,
+) => into`
   insert into secrets.secrets (id, key_id, commitment, blob, tag, expires_at, max_reads, ending,
     ended_at)
   select gen_random_uuid(), ${kind}, '\\x00', b, b, now() + ${expiry}::interval, 1, ${ending},
@@ -31,13 +31,13 @@ test('housekeeping removes the content of expired secrets only, and reports each
   await insert('expires in a minute', 3, '1 minute');
   await insert('expired', 1_200, '-1 second');
   await insert('read up', 3, '-1 minute', 'read', '-2 minutes');
-  for (let turn = 0; turn < 2; turn += 1) await run('empty expired secrets');
+  for (let turn = 0; turn < 2; turn += 1) await runJobs(/empty expired secrets/);
   const rows = await sql`
     select key_id, ending, count(*)::int as rows, count(blob)::int + count(tag)::int as parts,
       bool_and(ended_at = expires_at) as at_expiry
     from secrets.secrets group by key_id, ending order by key_id`;
   assert.deepEqual(
-    rows.map((row) => ({ ...row })),
+    [...rows],
     [
       { key_id: 'expired', ending: 'expired', rows: 1_200, parts: 0, at_expiry: true },
       { key_id: 'expires in a minute', ending: null, rows: 3, parts: 6, at_expiry: null },
@@ -46,19 +46,20 @@ test('housekeeping removes the content of expired secrets only, and reports each
     ],
   );
   const logged = log().filter(({ message }) => message === 'secret expired');
-  assert.deepEqual(
-    [logged.length, new Set(logged.map(({ secret_id }) => secret_id)).size],
-    [1_200, 1_200],
-  );
+  const ids = new Set(logged.map(({ secret_id }) => secret_id));
+  assert.deepEqual([logged.length, ids.size], [1_200, 1_200]);
   assert.ok(logged.every(({ level, key_id }) => level === 'info' && key_id === 'expired'));
-  assert.match(metrics(), /^gatehouse_secret_events_total\{event="expired"\} 1200$/m);
+  const { text } = await ask('GET', `${metrics}/metrics`);
+  assert.match(text, /^gatehouse_secret_events_total\{event="expired"\} 1200$/m);
 });
 
-test('two replicas report the expiry of a secret once', onOneServer, async () => {
-  await insert('expired', 20, '-1 second');
-  const replicas = [1, 2].map((n) => openConnections({ after }, url, `replica-${n}`));
+test('two replicas report the expiry of a secret once', onOneServer, async (t) => {
+  // No service runs its own jobs there.
+  const own = await createDatabase(t);
+  await insert('expired', 20, '-1 second', null, null, own.sql);
+  const replicas = [1, 2].map((n) => openConnections(t, own.url, `replica-${n}`));
   let batches: Array<ReturnType<typeof expireSecrets>> = [];
-  await sql.begin(async (held) => {
+  await own.sql.begin(async (held) => {
     await held`select from secrets.secrets for update`;
     batches = replicas.map((replica) => expireSecrets(replica, 100));
     await untilLocked(held, 2);
@@ -74,13 +75,12 @@ test('receipts are removed RECEIPT_RETENTION after the end of their secret', asy
   await insert('deleted 29 days ago', 3, '-3 days', 'deleted', '-29 days');
   await insert('read 31 days ago', 1_200, null, 'read', '-31 days');
   await insert('expired 31 days ago', 3, '-31 days', 'expired', '-31 days');
-  await run('remove from secrets.secrets');
+  await runJobs(/remove from secrets.secrets/);
   const left = await sql`select key_id || ' ' || count(*) as kind from secrets.secrets
     group by key_id order by key_id`;
-  assert.deepEqual(
-    left.map(({ kind }) => kind),
-    ['deleted 29 days ago 3', 'expired just now 3', 'read 29 days ago 3', 'readable 3'],
-  );
+  const kinds = left.map(({ kind }) => kind);
+  const kept = ['deleted 29 days ago 3', 'expired just now 3', 'read 29 days ago 3', 'readable 3'];
+  assert.deepEqual(kinds, kept);
 });
 
 test('housekeeping removes requests after the time for receipts, and no other ones', async () => {
@@ -96,10 +96,8 @@ test('housekeeping removes requests after the time for receipts, and no other on
   await request('expired long ago', '-31 days', null);
   await request('answer expired long ago', '-31 days', 'answered');
   await request('withdrawn long ago', '-31 days', 'withdrawn');
-  await run('remove from secrets.requests');
+  await runJobs(/remove from secrets.requests/);
   const left = await sql`select title from secrets.requests order by title`;
-  assert.deepEqual(
-    left.map(({ title }) => title),
-    ['answered', 'expired', 'open'],
-  );
+  const titles = left.map(({ title }) => title);
+  assert.deepEqual(titles, ['answered', 'expired', 'open']);
 });

@@ -1,34 +1,35 @@
-/** A slow or suspended database, and readers who leave: nobody loses a read without its text. */
+/** A database that is slow, suspended or away, and readers who leave: nobody loses a read. */
 import assert from 'node:assert/strict';
-import { connect } from 'node:net';
+import { randomUUID } from 'node:crypto';
 import { type TestContext, test } from 'node:test';
 import type { Sql } from 'postgres';
 import { useUpRead } from '../../../src/secrets/store/secrets.ts';
 import { stopClock } from '../../support/clock.ts';
 import { openConnections, untilSql } from '../../support/connections.ts';
 import { createDatabase } from '../../support/database.ts';
-import { ask, startGatehouse } from '../../support/gatehouse.ts';
+import { type Answer, ask, startGatehouse } from '../../support/gatehouse.ts';
 import { startProxy } from '../../support/proxy.ts';
 import { secretsClient } from '../../support/secrets.ts';
-import { serverSockets } from '../../support/socket.ts';
+import { connectTo, headOf, serverSockets } from '../../support/socket.ts';
 import { until } from '../../support/until.ts';
 
 const ANSWER_MS = 2_000;
 const PASSPHRASE = 'said by phone';
+const TEXT = 'marked-password-text';
 
 async function startBehindProxy(t: TestContext) {
   const { url, sql } = await createDatabase(t);
   const proxy = await startProxy(t, url);
   const settings = { SHARE_PAGES: 'on' };
   const gatehouse = await startGatehouse(t, ['secrets'], proxy.url, settings, 'ready', ANSWER_MS);
+  const base = gatehouse.url.secrets;
   const rowOf = async (id: string) => {
     const [row] = await sql`
       select reads::int as reads, failed_reads::int as failed, ending
       from secrets.secrets where id = ${id}`;
     return { ...row };
   };
-  const { keep } = secretsClient(gatehouse.url.secrets);
-  return { url, sql, proxy, gatehouse, base: gatehouse.url.secrets, keep, rowOf };
+  return { url, sql, proxy, gatehouse, base, rowOf, ...secretsClient(base) };
 }
 
 const UNREAD = { reads: 0, failed: 0, ending: null };
@@ -51,14 +52,12 @@ test('each statement takes 400 ms of 2 s: 503, and a one-time secret is unread',
 /** Sends a request, and disconnects while the database works on its first statement. */
 async function openAndLeave(t: TestContext, sql: Sql, base: string, id: string, body: object) {
   const accepted = serverSockets(t);
-  const socket = connect(Number(new URL(base).port), '127.0.0.1');
+  const { socket, send, leave } = await connectTo(base);
   const text = JSON.stringify(body);
   await sql.begin(async (locked) => {
     await locked`lock table secrets.secrets in access exclusive mode`;
-    socket.write(
-      `POST /s/${id} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n` +
-        `Content-Length: ${text.length}\r\n\r\n${text}`,
-    );
+    const head = [`POST /s/${id} HTTP/1.1`, 'Host: a', 'Content-Type: application/json'];
+    send(headOf([...head, `Content-Length: ${text.length}`]), text);
     await untilSql(async () => {
       await locked`select pg_stat_clear_snapshot()`;
       // A job may wait as well.
@@ -69,7 +68,7 @@ async function openAndLeave(t: TestContext, sql: Sql, base: string, id: string, 
       return waiting.length > 0;
     }, 'the statement of the request waits');
     const [other] = accepted.filter(({ remotePort }) => remotePort === socket.localPort);
-    socket.destroy();
+    leave();
     await until(() => other?.destroyed === true, 'the service has noticed');
   });
 }
@@ -122,4 +121,35 @@ test('a statement that reaches the database after its end uses nothing up', asyn
     });
   assert.equal(await readUntil(0), null);
   assert.equal((await readUntil(600_000))?.reads, 1);
+});
+
+function assertUnavailable({ status, json, headers, text }: Answer): void {
+  assert.deepEqual([status, json.error.code], [503, 'unavailable']);
+  assert.match(headers.get('retry-after') ?? '', /^[1-9][0-9]*$/);
+  assert.ok(!text.includes(TEXT));
+}
+
+test('without a database: every operation is 503 with Retry-After, and no data is lost', async (t) => {
+  const { proxy, base, encrypt, keep, decrypt, list, rowOf } = await startBehindProxy(t);
+  const { id, secret } = await keep(TEXT, { max_reads: 1 });
+  const isReady = async () => (await ask('GET', `${base}/readyz`)).status === 200;
+  await proxy.cut();
+  // A failed read that cannot be recorded is 503, too.
+  for (const answer of [
+    await encrypt({ password: TEXT }),
+    await decrypt(id, secret),
+    await decrypt(randomUUID(), secret),
+    await decrypt(id, 'no key'),
+    await list(),
+  ])
+    assertUnavailable(answer);
+  await untilSql(async () => !(await isReady()), 'it is not ready');
+  assert.equal((await ask('GET', `${base}/livez`)).status, 200);
+  assert.equal((await ask('GET', `${base}/api/store`)).status, 401);
+  assert.equal((await encrypt({ password: '' })).status, 400);
+  assert.deepEqual(await rowOf(id), UNREAD);
+
+  await proxy.restore();
+  await untilSql(isReady, 'it is ready');
+  assert.equal((await decrypt(id, secret)).json.password, TEXT);
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { untilSql } from '../../support/connections.ts';
+import { startServer } from '../../support/database-servers.ts';
 import {
   type Answer,
   ask,
@@ -7,7 +8,6 @@ import {
   startGatehouse,
   WEBHOOK_TOKEN,
 } from '../../support/gatehouse.ts';
-import { startKillablePostgres } from '../../support/killable-postgres.ts';
 import { secretsClient } from '../../support/secrets.ts';
 import { until, someTurns, test } from '../../support/until.ts';
 
@@ -54,8 +54,8 @@ function createLoad(url: Gatehouse['url']) {
 }
 
 test('acknowledged writes survive kill -9 of the database under load, and the services recover', async (t) => {
-  const killable = await startKillablePostgres(t);
-  const { url } = await startGatehouse(t, SERVICES, killable.proxyUrl);
+  const killable = await startServer(t, { durable: true });
+  const { url } = await startGatehouse(t, SERVICES, killable.proxy.url);
   const load = createLoad(url);
   const { events, kept, refused } = load;
   const senders = Promise.all(
@@ -77,7 +77,7 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
   await areReady(503);
   for (const name of SERVICES) assert.equal(await statusOf(name, 'livez'), 200);
   const before = [events.size + 50, kept.size + 50] as const;
-  await killable.restart();
+  await killable.start();
   await reach(() => events.size >= before[0] && kept.size >= before[1]);
   load.end();
   await senders;
@@ -88,11 +88,11 @@ test('acknowledged writes survive kill -9 of the database under load, and the se
       [status, json.error.code, headers.has('retry-after')],
       [503, 'unavailable', true],
     );
-  const stored = await killable.query((sql) => sql`select delivery_id, id from webhook.events`);
+  const stored = await killable.query('select delivery_id, id from webhook.events');
   const ids = new Map(stored.map(({ delivery_id, id }) => [delivery_id, id]));
   assert.deepEqual(ids, events, 'every delivery once, under the id that was answered');
   assert.equal(stored.length, events.size);
-  const rows = await killable.query((sql) => sql`select id from secrets.secrets`);
+  const rows = await killable.query('select id from secrets.secrets');
   const secretIds = new Set(rows.map(({ id }) => id));
   for (const id of kept.keys()) assert.ok(secretIds.has(id), id);
   for (const [id, secret] of [...kept].filter((_, index) => index % 20 === 0))

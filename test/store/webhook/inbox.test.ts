@@ -54,6 +54,17 @@ await addFailures(done, 1, ['before it was done', 'again']);
 await addFailures(dead, 1, ['of the dead one']);
 await addFailures(dead, 2, [null]);
 
+const KEY = createSigningKey(WEBHOOK_SECRET);
+const one = await queue.addToken('one');
+await queue.addToken('other');
+const revoked = await queue.addToken('revoked');
+await revokeToken(database, SCHEMA.name, revoked.id);
+const operator = await createToken(
+  database,
+  { name: 'operator', role: 'operator', source: 'generic' },
+  null,
+);
+
 test('a summary has the attempts and the last error of its event', async () => {
   const { events } = await listEvents(database, {}, 100);
   const summaries = events.map((event) => [
@@ -112,17 +123,6 @@ test('notices count the failures of the given time, up to its end, and nothing e
 });
 
 // --- Senders
-
-const KEY = createSigningKey(WEBHOOK_SECRET);
-const one = await queue.addToken('one');
-await queue.addToken('other');
-const revoked = await queue.addToken('revoked');
-await revokeToken(database, SCHEMA.name, revoked.id);
-const operator = await createToken(
-  database,
-  { name: 'operator', role: 'operator', source: 'generic' },
-  null,
-);
 
 const TARGET = {
   target: { url: 'https://example.org/' },

@@ -78,6 +78,11 @@ const ENDS: Readonly<Record<string, () => Promise<Sender>>> = {
   },
 };
 
+const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
+const before = await startGatehouse({ after }, ['webhook'], databaseUrl, {
+  WEBHOOK_SECRET: SECRETS.before,
+});
+
 for (const [what, prepare] of Object.entries(ENDS)) {
   test(`${what} is rejected at the next request on every replica`, async () => {
     const [send, end] = await prepare();
@@ -180,10 +185,6 @@ test('in a shared statement, an event with an ended token harms no other', async
 
 // --- WEBHOOK_SECRET
 
-const SECRETS = { before: `${WEBHOOK_SECRET}-of-before`, now: WEBHOOK_SECRET };
-const before = await startGatehouse({ after }, ['webhook'], databaseUrl, {
-  WEBHOOK_SECRET: SECRETS.before,
-});
 const either = { before, now };
 const WHICH = ['before', 'now'] as const;
 

@@ -54,6 +54,12 @@ const deadEvent = (delivery_id?: string) => endedEvent('dead', 91, delivery_id);
 const left = async (table = 'events', column = 'id') =>
   (await sql`select ${sql(column)} as id from webhook.${sql(table)}`).map(({ id }) => id).sort();
 
+const plain = await queue.addToken('without a target');
+const own = await queue.addToken('with a target');
+const another = await queue.addToken('with another target');
+for (const { id } of [own, another])
+  await sql`update webhook.tokens set target = '{"url": "https://example.org/"}' where id = ${id}`;
+
 test('done and skipped events are removed after EVENT_RETENTION, dead ones after DEAD_RETENTION', async () => {
   await endedEvent('done', 31);
   await endedEvent('skipped', 31);
@@ -278,12 +284,6 @@ for (const [when, isBefore] of [
 }
 
 // --- Other events and tokens
-
-const plain = await queue.addToken('without a target');
-const own = await queue.addToken('with a target');
-const another = await queue.addToken('with another target');
-for (const { id } of [own, another])
-  await sql`update webhook.tokens set target = '{"url": "https://example.org/"}' where id = ${id}`;
 
 const queueOf = async (id: string) =>
   (await sql`select queue from webhook.work where event_id = ${id}`)[0]?.queue;

@@ -1,16 +1,12 @@
 /**
  * Envelopes and row tags: only all of it, unaltered, opens what is sealed with a key, and with a
- * passphrase as well. That texts of any length come back: `test/unit/vectors/envelope.test.ts`.
+ * passphrase as well. What keys and tags are made of, so also what they are bound to, and that
+ * texts of any length come back: `test/unit/vectors/envelope.test.ts`.
  */
 import assert from 'node:assert/strict';
-import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import {
-  createClientKey,
-  deriveKeys,
-  deriveServerKey,
-  paddedLength,
-} from '../../../src/platform/crypto/seal.ts';
+import { createClientKey, deriveKeys } from '../../../src/platform/crypto/seal.ts';
 import { createKdfParams } from '../../../src/platform/crypto/scrypt.ts';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { everyBitFlipped } from '../../support/bits.ts';
@@ -52,38 +48,14 @@ const commitmentOf = (key = clientKey, id = metadata.id) =>
   deriveKeys(serverKey, key, id).commitment;
 const concat = (...parts: readonly Buffer[]) => Buffer.concat(parts);
 
-/** Edits of the columns of a row, each enough that nothing opens and that the tag is wrong. */
-const LIMITS: Readonly<Record<string, Partial<Metadata>>> = {
-  'the id of another record': { id: randomUUID() },
-  'an expiry one millisecond later': { expiresAt: 1_893_456_000_001 },
-  'an expiry one millisecond earlier': { expiresAt: 1_893_455_999_999 },
-  'an expiry of never': { expiresAt: null },
-  'one read more': { maxReads: 4 },
-  'any number of reads': { maxReads: null },
-  'neither limit': { expiresAt: null, maxReads: null },
-  'expiry and reads exchanged': { expiresAt: 3, maxReads: 1_893_456_000 },
-};
-
 const wrongOf = (it: Attempt): Readonly<Record<string, Attempt>> => {
   const { blob, commitment } = it.sealed;
   const changed = (change: object) => ({ ...it, sealed: { ...it.sealed, ...change } });
   const theirs = commitmentOf(otherClientKey);
   return {
     'another server key': { ...it, serverKey: otherServerKey },
-    'the salt of another server key': {
-      ...it,
-      serverKey: { ...serverKey, salt: otherServerKey.salt },
-    },
-    'the id of another server key': { ...it, serverKey: { ...serverKey, id: otherServerKey.id } },
     'another client key': { ...it, clientKey: otherClientKey },
     'the commitment of another client key': changed({ commitment: theirs }),
-    'another client key and its commitment': {
-      ...changed({ commitment: theirs }),
-      clientKey: otherClientKey,
-    },
-    'the commitment of another record': changed({
-      commitment: commitmentOf(clientKey, randomUUID()),
-    }),
     'an empty commitment': changed({ commitment: Buffer.alloc(0) }),
     'half a commitment': changed({ commitment: commitment.subarray(0, 16) }),
     'a commitment and more': changed({ commitment: concat(commitment, commitment) }),
@@ -101,7 +73,7 @@ const SUBJECTS = [
   return { ...subject, it, blob, commitment, withBlob };
 });
 
-for (const { name, sealIt, it, blob, commitment, withBlob } of SUBJECTS) {
+for (const { name, version, sealIt, it, blob, commitment, withBlob } of SUBJECTS) {
   test(`${name} opens, and sealing and opening change neither the text nor the keys`, () => {
     const inputs = () =>
       [text, clientKey, stretched, serverKey.salt].map((one) => Buffer.from(one));
@@ -133,10 +105,8 @@ for (const { name, sealIt, it, blob, commitment, withBlob } of SUBJECTS) {
         assert.equal(withBlob(longer), null, `${extra.length} bytes more`);
     }
   });
-}
 
-for (const { name, version, sealIt, it, blob, withBlob } of SUBJECTS) {
-  test(`${name}: another version, key, commitment, id or limit opens nothing`, () => {
+  test(`${name}: another version, key or commitment opens nothing`, () => {
     for (let other = 0; other < 256; other += 1)
       assert.equal(
         withBlob(concat(Buffer.of(other), blob.subarray(1))) !== null,
@@ -144,13 +114,6 @@ for (const { name, version, sealIt, it, blob, withBlob } of SUBJECTS) {
       );
     for (const [what, wrong] of Object.entries(wrongOf(it)))
       assert.equal(attempt(wrong), null, what);
-    for (const [what, limits] of Object.entries(LIMITS))
-      assert.equal(attempt({ ...it, metadata: { ...metadata, ...limits } }), null, what);
-    const unlimited = { ...metadata, expiresAt: null, maxReads: null };
-    const free = { ...it, metadata: unlimited, sealed: sealIt(text, unlimited) };
-    assert.deepEqual(read(attempt(free)), text);
-    for (const limits of [{ expiresAt: 1_893_456_000_000 }, { maxReads: 1 }])
-      assert.equal(attempt({ ...free, metadata: { ...unlimited, ...limits } }), null);
   });
 
   test(`${name}: a client key of another length, or no reads at all, throws`, () => {
@@ -168,14 +131,6 @@ for (const { name, version, sealIt, it, blob, withBlob } of SUBJECTS) {
     for (const one of envelopes) assert.deepEqual(one.commitment, commitmentOf());
   });
 
-  test(`${name} of 1 to 252 bytes is stored at one length`, () => {
-    const lengthOf = (length: number) => sealIt(Buffer.alloc(length)).blob.length;
-    for (let length = 1; length <= 252; length += 1) assert.equal(lengthOf(length), blob.length);
-    assert.ok(lengthOf(600) > blob.length);
-  });
-}
-
-for (const { name, sealIt, it, blob, commitment } of SUBJECTS) {
   const isWhole = (row: Attempt, tag: Buffer | null) =>
     isUnaltered(row.serverKey, row.metadata, row.sealed, tag);
   const tag = rowTagOf(serverKey, metadata, it.sealed);
@@ -190,17 +145,7 @@ for (const { name, sealIt, it, blob, commitment } of SUBJECTS) {
       assert.ok(!isWhole(it, flipped), `tag, ${bit}`);
   });
 
-  test(`the row of ${name} is altered by any other column, limit or tag`, () => {
-    for (const [what, limits] of Object.entries(LIMITS))
-      assert.equal(isWhole({ ...it, metadata: { ...metadata, ...limits } }, tag), false, what);
-    for (const [what, other] of Object.entries({
-      'another row': withSealed(sealIt(text, metadata, otherClientKey)),
-      'another blob': { ...it, sealed: { ...it.sealed, blob: sealIt(text).blob } },
-      'a blob cut by one byte': { ...it, sealed: { ...it.sealed, blob: blob.subarray(0, -1) } },
-      'another key id': { ...it, serverKey: { ...serverKey, id: otherServerKey.id } },
-      'another row key': { ...it, serverKey: { ...serverKey, rowKey: otherServerKey.rowKey } },
-    }))
-      assert.equal(isWhole(other, tag), false, what);
+  test(`the row of ${name} is altered by any other tag, or border of its columns`, () => {
     const theirs = rowTagOf(otherServerKey, metadata, it.sealed);
     const zeros = Buffer.alloc(32);
     for (const other of [null, theirs, zeros, tag.subarray(0, 16), concat(tag, Buffer.of(0))])
@@ -289,40 +234,7 @@ test('KDF parameters are authenticated, and the longest come back', () => {
   }
 });
 
-test('padding is monotonic, adds at most 12 % above the floor, and leaves few lengths', () => {
-  const lengths = new Set<number>();
-  for (let length = 0, before = 0; length <= 70_000; length += 1) {
-    const padded = paddedLength(length);
-    assert.ok(padded >= length && padded >= before, `${length} → ${padded}`);
-    assert.ok(length <= 256 ? padded === 256 : padded <= length * 1.12, `${length} → ${padded}`);
-    before = padded;
-    lengths.add(padded);
-  }
-  assert.ok(lengths.size < 150, `${lengths.size} lengths`);
-});
-
-test('a key id is stable, unique, and no hash or part of secret or salt', () => {
-  assert.deepEqual(createServerKey(SERVER_SECRET), serverKey);
-  assert.match(serverKey.id, /^[0-9a-f]{16}$/);
-  const secrets = ['', 'a', 'A', 'a ', SERVER_SECRET, `${SERVER_SECRET}!`, SERVER_SECRET.slice(1)];
-  const ids = new Set(secrets.map((secret) => createServerKey(secret).id));
-  assert.equal(ids.size, secrets.length);
-  const digests = ['md5', 'sha1', 'sha256', 'sha512'].map((name) =>
-    createHash(name).update(SERVER_SECRET).digest(),
-  );
-  for (const bytes of [Buffer.from(SERVER_SECRET), serverKey.salt, ...digests])
-    assert.ok(!bytes.toString('hex').includes(serverKey.id));
-});
-
-test('keys differ by label, client key, server key and record, and are fresh', () => {
-  const keys = [createServerKey('x'), deriveServerKey('x', 'a/'), deriveServerKey('x', 'b/')];
-  assert.equal(new Set(keys.flatMap(({ id, salt }) => [id, String(salt)])).size, 6);
-  const commitments = [
-    ...[commitmentOf(), commitmentOf(otherClientKey), commitmentOf(clientKey, randomUUID())],
-    deriveKeys(otherServerKey, clientKey, metadata.id).commitment,
-  ];
-  assert.equal(new Set(commitments.map(String)).size, 4);
-  assert.ok(!sealPlain(text).blob.includes(commitmentOf().subarray(0, 8)));
+test('client keys are fresh', () => {
   const fresh = Array.from({ length: 1_000 }, createClientKey);
   assert.ok(fresh.every((key) => key.length === 32));
   assert.equal(new Set(fresh.map(String)).size, 1_000);

@@ -64,6 +64,10 @@ function altered(bytes: Buffer): Buffer {
   return copy;
 }
 
+const { qrPicture } = await import(
+  new URL('../../../src/platform/http/site/pages/qr.js', import.meta.url).href
+);
+
 for (const kind of ['ES256', 'EdDSA', 'RS256'] as const) {
   test(`${kind}: a passkey is registered and signs in, with its counter and flags`, () => {
     const key = createKey(kind);
@@ -295,10 +299,6 @@ test('the test vectors of WebAuthn Level 3, section 16', () => {
     assert.ok(verdict(altered(hex(signature))) instanceof Rejection, name);
   }
 });
-
-const { qrPicture } = await import(
-  new URL('../../../src/platform/http/site/pages/qr.js', import.meta.url).href
-);
 
 test('TOTP: the vectors of RFC 6238 for SHA-1, of which an app shows six digits', () => {
   const secret = Buffer.from('12345678901234567890');

@@ -253,16 +253,6 @@ test('stop waits for the running batch and starts no other', async () => {
   assert.deepEqual(started, [1]);
 });
 
-test('stop wakes a sleeping job, before its first run and between two', async (t) => {
-  await start([() => assert.fail('it must not begin')], NEVER).stop();
-  t.mock.method(Math, 'random', () => 0);
-  let batches = 0;
-  const late = start([async () => ++batches < 0], NEVER);
-  await until(() => batches === 1);
-  await late.stop();
-  assert.equal(batches, 1);
-});
-
 test('a removal job repeats while batches are full, and counts the rows', async () => {
   const metrics = createMetrics();
   const removed = [BATCH_ROWS, 7, 0];

@@ -47,15 +47,8 @@ test('a line has its time and level first, and its fields last', () => {
 test('an entry is one line of visible characters, whatever is in a value', () => {
   const { log, lines, written } = memory();
   const odd = [
-    ...[
-      'a\r\nb',
-      'a"b\\',
-      '\u0000\u001b[31m',
-      '\ud800',
-      '","level":"error',
-      '\u007f\u0085\u009b31m',
-    ],
-    ...['\u202eabc', '\u2028\u2029\ufeff\u00ad', '\u{e0041}'],
+    ...['a\r\nb', 'a"b\\', '\u0000\u001b[31m', '\ud800', '","level":"error'],
+    ...['\u007f\u0085\u009b31m', '\u202eabc', '\u2028\u2029\ufeff\u00ad', '\u{e0041}'],
   ];
   for (const value of odd) log.info(value, { value });
   // A terminal that shows the log must not be controlled by it.

@@ -125,23 +125,7 @@ export function plainLockedTerms(terms: Terms, stretched: Buffer): Terms {
 
 /**
  * Version 2: what to stretch with, behind its length, and an envelope of version 1 in the place of
- * the text.
- */
-export function plainSealLocked(
-  terms: Terms,
-  nonces: readonly [outer: Buffer, inner: Buffer],
-  text: Buffer,
-  stretching: string,
-  stretched: Buffer,
-): PlainSealed {
-  const inner = plainSeal(plainLockedTerms(terms, stretched), nonces[1], plainPad(text));
-  const head = [Buffer.of(stretching.length), Buffer.from(stretching)];
-  const content = Buffer.concat([...head, inner.commitment, inner.blob]);
-  return plainSeal(terms, nonces[0], plainPad(content), '02');
-}
-
-/**
- * Throws where anything does not fit.
+ * the text. Throws where anything does not fit.
  * @returns what needs the passphrase, and what to stretch it with
  */
 export function plainOpenLocked(

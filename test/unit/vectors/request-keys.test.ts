@@ -95,21 +95,6 @@ test('a public key that is no point of the curve, or in another form, is refused
   }
 });
 
-test('another id or key of the answer gives other keys', async () => {
-  const id = randomUUID();
-  const { key, request } = await pages.createRequest('file', 'x');
-  const { public_key } = request;
-  const answer = (await pages.createAnswerKeys(id, public_key)) ?? assert.fail();
-  const other = (await pages.createAnswerKeys(id, public_key)) ?? assert.fail();
-  for (const wrong of [
-    await openKeys(randomUUID(), request, answer.public_key, key),
-    await openKeys(id, request, other.public_key, key),
-  ])
-    assert.notEqual(wrong?.serviceKey, answer.serviceKey);
-  const right = await openKeys(id, request, answer.public_key, key);
-  assert.equal(right?.serviceKey, answer.serviceKey);
-});
-
 test('each party accepts only the key, the title and the kind of its link', async () => {
   const { key, request } = await pages.createRequest('text', 'Password/x');
   const other = await pages.createRequest('text', 'Password');

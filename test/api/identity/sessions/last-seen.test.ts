@@ -1,12 +1,11 @@
 /**
  * A session knows where it comes from and when it was last seen; one that is not seen for too long
- * ends. And the list of sessions: whose, in which order, and which of them are active.
+ * ends. And the list of sessions that are active, and of those that have ended.
  */
 import assert from 'node:assert/strict';
 import { after, beforeEach, test } from 'node:test';
 import { ADMIN_PASSWORD, ask, launch, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { BEHIND_PROXY } from '../../../support/logins.ts';
-import { assertPages } from '../../../support/paged.ts';
 import { exchange } from '../../../support/socket.ts';
 import {
   addUser,
@@ -28,35 +27,23 @@ const { identity, runJobs, sql, databaseUrl } = await launch(['identity'], {
 const recordUse = () => runJobs(/last use/);
 const patient = (await startGatehouse({ after }, ['identity'], databaseUrl, BEHIND_PROXY)).url
   .identity;
-const database = openIdentity({ after }, databaseUrl);
-const ada = await addUser(database, 'ada');
-const gone = await addUser(database, 'gone');
+const ada = await addUser(openIdentity({ after }, databaseUrl), 'ada');
 
-interface Open {
-  readonly token: string;
-  readonly id: string;
-}
-async function open(username = 'admin', password = ADMIN_PASSWORD): Promise<Open> {
+async function open(username = 'admin', password = ADMIN_PASSWORD) {
   const token = await logIn(identity, username, password);
   return { token, id: (await sessionOf(identity, token)).id };
 }
+type Open = Awaited<ReturnType<typeof open>>;
 const openAda = () => open('ada', PASSWORD);
 const lastSeen = ({ id }: Open, ago: string) =>
   sql`update identity.sessions set last_seen_at = now() - ${ago}::interval where id = ${id}`;
-const seenSeconds = async ({ id }: Open) =>
-  Number(
-    (
-      await sql`select extract(epoch from now() - last_seen_at)::float8 as seconds
-        from identity.sessions where id = ${id}`
-    )[0]?.seconds,
-  );
+const assertSeen = async ({ id }: Open, isSeen = true) => {
+  const found = await sql`select from identity.sessions
+    where id = ${id} and last_seen_at > now() - interval '1 minute'`;
+  assert.equal(found.length === 1, isSeen);
+};
 const read = (path: string, { token: bearer }: Open, headers = {}, url = identity) =>
   ask('GET', `${url}/api/${path}`, { bearer, headers });
-async function touch(session: Open, headers = {}) {
-  const answer = await read('test/', session, headers);
-  assertSuccess(answer);
-  return answer;
-}
 const lookUp = ({ token }: Open) =>
   ask('POST', `${identity}/api/auth/session`, { body: { session: token } });
 
@@ -81,11 +68,11 @@ test('a session keeps the address and the user agent of its login, cut to 256 ch
     const session = { token, id: (await sessionOf(identity, token)).id };
     await lastSeen(session, '2 minutes');
     const other = { 'x-forwarded-for': '192.0.2.9', 'user-agent': 'Another/2' };
-    const { user, ip } = (await touch(session, other)).json.data;
+    const { user, ip } = (await read('test/', session, other)).json.data;
     assertUser(user);
     assert.deepEqual([user.username, ip], ['admin', '192.0.2.9']);
     await recordUse();
-    assert.ok((await seenSeconds(session)) < 60);
+    await assertSeen(session);
     const { data } = (await lookUp(session)).json;
     assertSession(data);
     assert.deepEqual([data.ip, data.user_agent], kept);
@@ -107,29 +94,9 @@ test('a bearer check writes nothing: it works while every table is locked', asyn
   });
   // And yet it was seen.
   await recordUse();
-  assert.ok((await seenSeconds(session)) < 60);
+  await assertSeen(session);
   const keys = await sql`select from identity.api_keys where last_used_at is not null`;
   assert.equal(keys.length, 1);
-});
-
-test('a use is recorded at most once a minute, and extends no session', async () => {
-  const recent = await open();
-  const old = await open();
-  await lastSeen(recent, '40 seconds');
-  await lastSeen(old, '61 seconds');
-  const versions = () =>
-    sql`select xmin::text, expires_at from identity.sessions order by id = ${old.id}`;
-  const [recentBefore, oldBefore] = await versions();
-  for (const expected of [true, false]) {
-    const [, before] = await versions();
-    for (const session of [recent, old]) await touch(session);
-    await recordUse();
-    const [recentNow, oldNow] = await versions();
-    assert.deepEqual(recentNow, recentBefore);
-    assert.deepEqual(oldNow?.expires_at, oldBefore?.expires_at);
-    assert.equal(oldNow?.xmin !== before?.xmin, expected);
-  }
-  assert.ok((await seenSeconds(old)) < 30);
 });
 
 test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', async () => {
@@ -138,41 +105,33 @@ test('a session unused for SESSION_IDLE_TTL has ended, and one in use has not', 
   const root = await open();
   await lastSeen(used, '250 seconds');
   await lastSeen(idle, '301 seconds');
-  await touch(used);
   assert.equal(await isOpen(identity, idle.token), false);
   assertError(await lookUp(idle), 401, 'invalid_session');
-  assertError(await read('auth/verify', idle), 401, 'unauthorized');
-  // A request does not reactivate it.
-  assertSuccess(await read(`session/info?session=${idle.token}`, root));
-  await recordUse();
-  assert.ok((await seenSeconds(used)) < 60 && (await seenSeconds(idle)) > 300);
+  assert.equal(await isOpen(identity, used.token), true);
   // Where no such limit is set it is an open session like any other.
   assert.equal(await isOpen(patient, idle.token), true);
   const path = `${identity}/api/session/${idle.id}/revoke`;
   assertRevoked(await ask('DELETE', path, { bearer: root.token }), '1 session revoked.');
 });
 
-const CHECKS: Readonly<Record<string, (session: Open) => Promise<{ status: number }>>> = {
-  'POST /api/auth/session': lookUp,
-  'GET /api/auth/verify': (session) => read('auth/verify', session),
-  'GET /api/auth/verify by cookie': ({ token }) =>
-    ask('GET', `${identity}/api/auth/verify`, { headers: { cookie: `session=${token}` } }),
-  'GET /api/session/info about itself': (session) =>
-    read(`session/info?session=${session.token}`, session),
-};
-
 test('each check of a token counts as a use, and a look at a session by another caller does not', async () => {
   const looked = await openAda();
   await lastSeen(looked, '250 seconds');
   assertSuccess(await read(`session/info?session=${looked.token}`, await open()));
-  for (const [what, check] of Object.entries(CHECKS)) {
+  for (const check of [
+    lookUp,
+    (session: Open) => read('auth/verify', session),
+    ({ token }: Open) =>
+      ask('GET', `${identity}/api/auth/verify`, { headers: { cookie: `session=${token}` } }),
+    (session: Open) => read(`session/info?session=${session.token}`, session),
+  ]) {
     const used = await openAda();
     await lastSeen(used, '250 seconds');
-    assert.equal((await check(used)).status, 200, what);
+    assert.equal((await check(used)).status, 200, String(check));
     await recordUse();
-    assert.ok((await seenSeconds(used)) < 60, what);
+    await assertSeen(used);
   }
-  assert.ok((await seenSeconds(looked)) > 240);
+  await assertSeen(looked, false);
 });
 
 /** The ids of a list, whose total must be their number. */
@@ -217,25 +176,4 @@ test('active=true and active=false part the list, totals and links included', as
   assert.deepEqual(await idsOf('active=true', alive), [alive.id]);
   for (const query of ['', `user=${ada}`, `user=${ada.toUpperCase()}`])
     assert.deepEqual(await idsOf(query, alive), [alive.id, idle.id, expired.id], query);
-});
-
-test('sessions are listed newest first, without deleted ones, with disabled and deleted users', async () => {
-  const root = await open();
-  await sql`
-    insert into identity.sessions (id, token_digest, user_id, expires_at, created_at, deleted_at)
-    select gen_random_uuid(), sha256(n::text::bytea), ${gone}, now() + interval '1 hour',
-      now() - n * interval '1 minute', case when n = 13 then now() end
-    from generate_series(1, 13) as n`;
-  await sql`update identity.users set enabled = false, deleted_at = now() where id = ${gone}`;
-  const inOrder = await sql`select id from identity.sessions
-    where user_id = ${gone} and deleted_at is null order by created_at desc`;
-  await assertPages(
-    (path) => ask('GET', identity + path, { bearer: root.token }),
-    '/api/session/',
-    5,
-    inOrder.map(({ id }) => String(id)),
-    `&user=${gone}`,
-  );
-  const [{ user }] = (await read(`session/?user=${gone}`, root)).json.data;
-  assert.deepEqual([user.enabled, typeof user.deleted_at], [false, 'string']);
 });

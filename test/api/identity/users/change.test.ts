@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { assertCreated, type Person, startIdentity } from '../../../support/api-users.ts';
-import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, startGatehouse } from '../../../support/gatehouse.ts';
 import { meanwhile } from '../../../support/meanwhile.ts';
 import {
   assertError,
@@ -33,14 +33,7 @@ const setPassword = ({ id }: { id: string }, password: string) =>
 /** Everything that is stored of users, for comparison. */
 const stored = async () => [...(await sql`select * from identity.users order by id`)];
 
-const NEW = {
-  first_name: '',
-  last_name: '',
-  enabled: true,
-  verified: false,
-  super_admin: false,
-  groups: [],
-};
+const NEW = { first_name: '', last_name: '', enabled: true, verified: false, super_admin: false };
 const GIVEN = {
   'a name and an address': { username: 'Plain', email: 'Plain@Example.org' },
   'every member': {
@@ -60,7 +53,7 @@ for (const [what, given] of Object.entries(GIVEN)) {
     assertCreated(answer);
     assertUser(answer.json.data);
     const { id, created_at: made, updated_at: changed, ...rest } = answer.json.data;
-    assert.deepEqual(rest, { ...NEW, ...given, deleted_at: null });
+    assert.deepEqual(rest, { ...NEW, groups: [], ...given, deleted_at: null });
     assert.equal(made, changed);
     assert.equal(answer.headers.get('location'), `/api/user/${id}`);
     assert.deepEqual((await show(id)).json.data, answer.json.data);
@@ -70,7 +63,7 @@ for (const [what, given] of Object.entries(GIVEN)) {
 }
 
 test('the administrator changes each member, and nothing else changes with it', async () => {
-  const user = await add();
+  const user = await enter();
   let before = (await show(user.id)).json.data;
   const changes = {
     username: 'Changed Name',
@@ -92,6 +85,7 @@ test('the administrator changes each member, and nothing else changes with it', 
     assert.deepEqual(now, { ...before, [name]: value, updated_at: now.updated_at });
     assert.deepEqual((await show(user.id)).json.data, now);
     before = now;
+    assert.equal(await isOpen(identity, user.token), !/super_admin|enabled/.test(name), name);
   }
 });
 
@@ -125,15 +119,13 @@ test('one forbidden member among allowed ones is 403, and nothing is changed', a
   assert.deepEqual(await stored(), before);
 });
 
-test('a name and an address are taken in every spelling, for a new and for a changed user', async () => {
-  const one = await add({ username: 'Taken', email: 'taken@example.org' });
+/** `test/program/transcripts/users.txt` has other spellings. */
+test('a taken name or address is named, for a new and for a changed user', async () => {
+  const taken = { username: 'Taken', email: 'taken@example.org' };
+  const one = await add(taken);
   const other = await add();
   const before = await stored();
-  const taken: ReadonlyArray<readonly [member: 'username' | 'email', value: string]> = [
-    ...['Taken', 'tAKEN', 'ｔaken'].map((name) => ['username', name] as const),
-    ...['taken@example.org', 'TAKEN@ｅxample.org'].map((address) => ['email', address] as const),
-  ];
-  for (const [member, value] of taken) {
+  for (const [member, value] of Object.entries(taken)) {
     for (const answer of [
       await create({ username: 'new', email: 'new@example.org', [member]: value }),
       await change(other, { first_name: 'Changed', [member]: value }),
@@ -141,37 +133,14 @@ test('a name and an address are taken in every spelling, for a new and for a cha
       assertError(answer, 409, 'conflict', [`/${member}`]);
   }
   assert.deepEqual(await stored(), before);
-  // The user's own in another spelling are not taken.
-  const own = { username: 'TAKEN', email: 'Taken@Example.org' };
-  const { data } = (await change(one, own)).json;
-  assert.deepEqual({ username: data.username, email: data.email }, own);
+  assertSuccess(await change(one, { username: 'TAKEN' }));
 });
 
-test('after a change of name or password only the new one logs in', async () => {
+test('a deleted user is gone at once', async () => {
   const user = await enter();
-  assertSuccess(await change(user, { username: `renamed-${user.username}` }));
-  await logIn(identity, `Renamed-${user.username}`, PASSWORD);
-  assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
-  assert.equal(await isOpen(identity, user.token), true);
-  const answer = await setPassword(user, 'a passphrase set for them');
-  assertSuccess(answer);
-  assert.deepEqual(Object.keys(answer.json.data).sort(), ['message', 'status']);
-  assert.equal(answer.json.data.status, 'CHANGED');
-  assertError(await login(`renamed-${user.username}`, PASSWORD), 401, 'invalid_credentials');
-  await logIn(identity, `renamed-${user.username}`, 'a passphrase set for them');
-});
-
-test('a deleted user is gone at once, and no other user loses anything', async () => {
-  const user = await enter();
-  const other = await enter();
-  const kept = [other.token, (await key(other)).key, admin.token];
-  const { key: own, id } = await key(user);
   const answer = await call(admin.token, 'DELETE', `/api/user/${user.id}`);
   assertSuccess(answer);
-  assert.deepEqual(Object.keys(answer.json.data).sort(), ['message', 'status']);
   assert.equal(answer.json.data.status, 'DELETED');
-  for (const bearer of [user.token, own]) assert.equal(await isOpen(identity, bearer), false);
-  for (const bearer of kept) assert.equal(await isOpen(identity, bearer), true);
   for (const gone of [
     await show(user.id),
     await change(user, { enabled: true }),
@@ -181,9 +150,6 @@ test('a deleted user is gone at once, and no other user loses anything', async (
   ])
     assertError(gone, 404, 'not_found');
   assertError(await login(user.username, PASSWORD), 401, 'invalid_credentials');
-  const [row] = await sql`select u.deleted_at is not null as soft, u.password_hash, k.revoked
-    from identity.users u, identity.api_keys k where u.id = ${user.id} and k.id = ${id}`;
-  assert.deepEqual({ ...row }, { soft: true, password_hash: null, revoked: true });
 });
 
 /** `test/unit/identity/rules.test.ts` has every rule, and every value that a rule rejects. */
@@ -292,23 +258,21 @@ const left = async () =>
   ).map((row) => String(row.id));
 
 /** Who does not count as another administrator. */
-const NOBODY = {
-  'is disabled': { enabled: false },
-  'is deleted': { deleted_at: new Date() },
-  'has no password': { password_hash: null },
-  'has a password that expires': { password_generated: true },
-};
+const NOBODY = [
+  { enabled: false },
+  { deleted_at: new Date() },
+  { password_hash: null },
+  { password_generated: true },
+];
 
 for (const ending of ENDINGS) {
   test(`the last administrator who can log in cannot be ${ending}, not even by themselves`, async () => {
-    for (const [what, state] of Object.entries(NOBODY)) {
+    for (const state of NOBODY) {
       await only(chief, second);
       await sql`update identity.users set ${sql(state)} where id = ${second.id}`;
       const before = await rowOf(chief);
       for (const bearer of [chief, { ...chief, token: (await key(chief)).key }]) {
-        const answer = await end(bearer, chief, ending);
-        assert.equal(answer.status, 409, what);
-        assertError(answer, 409, 'conflict');
+        assertError(await end(bearer, chief, ending), 409, 'conflict');
       }
       assert.deepEqual(await rowOf(chief), before);
       assert.equal(await isOpen(identity, chief.token), true);

@@ -1,21 +1,61 @@
 /**
- * The list of users, its order, pages and filters, over the API, on the page and in the CSV, and
- * one user by a name.
+ * The lists of users, sessions, keys and the trail: whose, in which order, their pages and filters;
+ * that of users also on the page and in the CSV. And one user by a name.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, before, test } from 'node:test';
-import { eachUser } from '../../../../src/identity/store/lists.ts';
-import { factorsOf } from '../../../support/factors.ts';
-import { ADMIN_PASSWORD } from '../../../support/gatehouse.ts';
-import { assertPages } from '../../../support/paged.ts';
-import { startPortal } from '../../../support/portal.ts';
-import { assertError, assertSuccess, assertUser, openIdentity } from '../../../support/users.ts';
+import { eachUser } from '../../../src/identity/store/lists.ts';
+import { assertKey } from '../../support/api-users.ts';
+import { factorsOf } from '../../support/factors.ts';
+import { ADMIN_PASSWORD, logIn } from '../../support/gatehouse.ts';
+import { loginFrom } from '../../support/logins.ts';
+import { startPortal } from '../../support/portal.ts';
+import {
+  assertError,
+  assertSession,
+  assertSuccess,
+  assertUser,
+  openIdentity,
+  PASSWORD,
+} from '../../support/users.ts';
 
 const portal = await startPortal({ after });
-const { admin, add, call, databaseUrl, enter, key, sql, visit, signIn } = portal;
+const { identity, admin, add, call, databaseUrl, enter, key, sql, visit, signIn } = portal;
 const list = (query = '', bearer = admin.token) => call(bearer, 'GET', `/api/user/${query}`);
 const namesIn = ({ json }: { json: { data: Array<{ username: string }> } }) =>
   json.data.map(({ username }) => username);
+const idsIn = ({ json }: { json: { data: Array<{ id: string }> } }) =>
+  json.data.map(({ id }) => id);
+
+/**
+ * The pages of a list have all of it in order, without a gap or overlap, and are empty past the
+ * end. `test/unit/identity/policy.test.ts` has the links to other pages.
+ * @param expected the ids of all
+ * @param filter further parameters, which the links keep
+ */
+async function assertPages(
+  path: string,
+  limit: number,
+  expected: readonly string[],
+  filter = '',
+  bearer = admin.token,
+): Promise<void> {
+  const total = expected.length;
+  const total_pages = Math.ceil(total / limit);
+  const at = (page: number) => `${path}?page=${page}&limit=${limit}${filter}`;
+  const seen: string[] = [];
+  const numbers = Array.from({ length: total_pages }, (_, index) => index + 1);
+  for (const page of [...numbers, 1_000_000_000]) {
+    const answer = await call(bearer, 'GET', at(page));
+    assertSuccess(answer, 'paged');
+    const { pagination } = answer.json._meta;
+    assert.deepEqual(pagination, { page, limit, total, total_pages });
+    assert.equal(answer.json._links.first, at(1));
+    seen.push(...idsIn(answer));
+  }
+  assert.deepEqual(seen, expected);
+}
 
 const ADDED = [
   { username: 'amber', super_admin: true },
@@ -89,14 +129,12 @@ test('users without rights find only the own record, by list and by name, and so
     for (const bearer of [own.token, ofOwn])
       assert.deepEqual(namesIn(await list(query, bearer)), found);
   }
-  await assertPages((path) => call(own.token, 'GET', path), '/api/user/', 1, [own.id]);
+  await assertPages('/api/user/', 1, [own.id], '', own.token);
   const byName = (name: string, bearer = admin.token) =>
     call(bearer, 'GET', `/api/user/by-name?name=${encodeURIComponent(name)}`);
   for (const name of [own.id, own.id.toUpperCase(), ` ${own.username.toUpperCase()} `])
     assert.equal((await byName(name)).json.data.id, own.id, name);
   assert.equal((await byName('bruno@example.org')).json.data.username, 'bruno');
-  assertError(await byName('nobody'), 404, 'not_found');
-  assert.equal((await byName(own.username, own.token)).json.data.id, own.id);
   // Nobody learns which names are used.
   const used = await byName('bruno', own.token);
   const unused = await byName('nobody', own.token);
@@ -170,8 +208,6 @@ test('a long list is in order and whole, though users come and go between its ba
   const inOrder = (
     await sql`select id from identity.users where deleted_at is null order by created_at, id`
   ).map(({ id }) => String(id));
-  const idsIn = (answer: { json: { data: Array<{ id: string }> } }) =>
-    answer.json.data.map(({ id }) => id);
   // Without a page, it comes whole, also to a key without a user.
   for (const bearer of [admin.token, (await key(null)).key]) {
     const answer = await list('', bearer);
@@ -187,7 +223,7 @@ test('a long list is in order and whole, though users come and go between its ba
     assertSuccess(answer, 'paged');
     assert.deepEqual(idsIn(answer), inOrder.slice((page - 1) * limit, page * limit));
   }
-  await assertPages((path) => call(admin.token, 'GET', path), '/api/user/', 100, inOrder);
+  await assertPages('/api/user/', 100, inOrder);
 
   const batches = eachUser(openIdentity(t, databaseUrl), {});
   const first = ((await batches.next()).value ?? []).map(({ id }: { id: string }) => id);
@@ -201,4 +237,103 @@ test('a long list is in order and whole, though users come and go between its ba
   for await (const batch of batches) rest.push(...batch.map(({ id }) => id));
   const expected = inOrder.filter((id) => first.includes(id) || !leaving.includes(id));
   assert.deepEqual([...first, ...rest], [...expected, newcomer]);
+});
+
+// --- Sessions, keys and the trail
+
+const idsOf = async (table: string, owner: string | null = null) =>
+  (
+    await sql`select id from ${sql(`identity.${table}`)} x
+      where to_jsonb(x) ->> 'deleted_at' is null and (${owner}::uuid is null or user_id = ${owner})
+      order by created_at desc, id desc`
+  ).map(({ id }) => String(id));
+
+/** Pairs of one moment, which are ordered by id. */
+const pair = (table: string) => sql`
+  update ${sql(`identity.${table}`)} x
+  set created_at = now() - interval '1 hour' + n / 2 * interval '1 microsecond'
+  from (select id, row_number() over (order by id) as n
+    from ${sql(`identity.${table}`)}) numbered
+  where numbered.id = x.id`;
+
+test('sessions and keys are listed newest first: all to administrators, to others their own', async () => {
+  const one = await enter();
+  for (const owner of [one, one, one, null]) await key(owner);
+  for (let count = 1; count <= 3; count += 1) await logIn(identity, one.username, PASSWORD);
+  const leaving = await enter();
+  await key(leaving);
+  await call(admin.token, 'DELETE', `/api/user/${leaving.id}`);
+  for (const [table, path, assertView] of [
+    ['sessions', '/api/session/', assertSession],
+    ['api_keys', '/api/key/', assertKey],
+  ] as const) {
+    const [newest = ''] = await idsOf(table, one.id);
+    await sql`update ${sql(`identity.${table}`)} set deleted_at = now() where id = ${newest}`;
+    await pair(table);
+    await assertPages(path, 2, await idsOf(table));
+    const own = await idsOf(table, one.id);
+    assert.ok(own.length >= 2);
+    await assertPages(path, 2, own, '', one.token);
+    for (const bearer of [one.token, admin.token])
+      await assertPages(path, 2, own, `&user=${one.id}`, bearer);
+    // Those of a deleted user stay.
+    const { data } = (await call(admin.token, 'GET', `${path}?user=${leaving.id}`)).json;
+    assert.deepEqual([data.length, data[0].revoked], [1, true]);
+    assert.match(data[0].user.deleted_at, /Z$/);
+    assertView(data[0]);
+  }
+});
+
+test('the trail is listed newest first', async () => {
+  await pair('audit');
+  await assertPages('/api/audit/', 20, await idsOf('audit'));
+});
+
+const totalOf = async (user: string) => {
+  const answer = await call(admin.token, 'GET', `/api/audit/?user=${encodeURIComponent(user)}`);
+  return answer.json._meta.pagination.total;
+};
+const fail = (username: string) => loginFrom(identity, '192.0.2.99', username);
+
+test('the filters by user and event hold for rows, total and links of the trail', async () => {
+  const ada = await enter();
+  const grace = await add();
+  await call(admin.token, 'PATCH', `/api/user/${ada.id}`, { verified: true });
+  await call(ada.token, 'PATCH', `/api/user/${ada.id}`, { first_name: 'Ada' });
+  // An entry of grace that does not concern ada, and an entry without a user.
+  for (const name of [grace.username, 'nobody-here']) await fail(name);
+  for (const [user, event] of [
+    [ada.id, null],
+    [admin.id, null],
+    [randomUUID(), null],
+    [null, 'login.failed'],
+    [null, 'link.late'],
+    [admin.id, 'user.changed'],
+    [grace.id, 'user.changed'],
+  ] as const) {
+    const expected = await sql`
+      select id from identity.audit
+      where (${user}::uuid is null or user_id = ${user}::uuid or actor_id = ${user}::uuid)
+        and (${event}::text is null or event = ${event}::text)
+      order by created_at desc, id desc`;
+    const filter = new URLSearchParams({ ...(user && { user }), ...(event && { event }) });
+    const ids = expected.map(({ id }) => String(id));
+    await assertPages('/api/audit/', 100, ids, `&${filter}`);
+  }
+});
+
+test('the entries of a user are found by the name, also after the user is deleted', async () => {
+  const { id } = await add({ username: 'Leaving', email: 'leaving@example.org' });
+  await fail('leaving');
+  const totals = async (...names: string[]) => Promise.all(names.map(totalOf));
+  const address = 'leaving@example.org';
+  assert.deepEqual(await totals(id, 'LEAVING', address, 'nobody-here'), [2, 2, 2, 0]);
+  await call(admin.token, 'DELETE', `/api/user/${id}`);
+  // The address of the deleted user is no name of theirs any more.
+  assert.deepEqual(await totals(id, 'leaving', address), [3, 3, 0]);
+  // The name of two users: the trail has both.
+  const next = await add({ username: 'leaving' });
+  assert.deepEqual(await totals(next.id, 'leaving'), [1, 4]);
+  await sql`update identity.users set username = '', username_key = '' where id = ${id}`;
+  assert.deepEqual(await totals(id, 'leaving'), [3, 1]);
 });
