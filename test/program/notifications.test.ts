@@ -11,9 +11,11 @@ import type { TestContext } from 'node:test';
 import { SCHEMA } from '../../src/identity/migrations.ts';
 import { bindRoutes } from '../../src/platform/http/route/route.ts';
 import { noticeJobs } from '../../src/platform/process/notify.ts';
+import type { Service } from '../../src/platform/process/service.ts';
 import type { Notify } from '../../src/platform/process/settings.ts';
 import { describeError } from '../../src/platform/runtime/errors.ts';
 import { createMetrics } from '../../src/platform/runtime/metrics.ts';
+import { start } from '../../src/webhook/start.ts';
 import { holdTimers } from '../support/clock.ts';
 import { runCommand } from '../support/commands.ts';
 import { openConnections, untilSql } from '../support/connections.ts';
@@ -23,6 +25,8 @@ import { ask, startGatehouse, variables } from '../support/gatehouse.ts';
 import { freePorts, listenOn } from '../support/ports.ts';
 import { root, type Running, startProgram } from '../support/process.ts';
 import { reply, startRecorder } from '../support/recorder.ts';
+import { quiet } from '../support/service-context.ts';
+import { readConfig } from '../support/settings.ts';
 import { test, until } from '../support/until.ts';
 
 /** As if notifications had begun two days ago. */
@@ -106,12 +110,12 @@ test('a message is repeated until it was taken, also after kill -9, and by one r
   );
 });
 
-/** @returns the address of a server whose certificate ends in so many days */
-async function startTls(t: TestContext, directory: string, days: number): Promise<string> {
-  const key = join(directory, `${days}.key`);
-  const cert = join(directory, `${days}.cert`);
+/** @returns the address of a server whose certificate ends in five days */
+async function startTls(t: TestContext, directory: string): Promise<string> {
+  const key = join(directory, 'key');
+  const cert = join(directory, 'cert');
   const words = 'req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost';
-  const files = ['-keyout', key, '-out', cert, '-days', String(days)];
+  const files = ['-keyout', key, '-out', cert, '-days', '5'];
   spawnSync('openssl', [...words.split(' '), ...files]);
   const server = https.createServer({ key: readFileSync(key), cert: readFileSync(cert) });
   return `https://127.0.0.1:${await listenOn(t, server)}`;
@@ -124,11 +128,7 @@ test('a program gets dead events, refused senders and certificates, and no secre
   const told = join(directory, 'told');
   const program = join(directory, 'tell');
   writeFileSync(program, `#!/bin/sh\ncat >> ${told}\nenv >> ${told}\n`, { mode: 0o700 });
-  const near = await startTls(t, directory, 5);
-  const far = await startTls(t, directory, 40);
-  await sql`
-    insert into webhook.tokens (id, name, digest, target)
-    values (gen_random_uuid(), 'one', '\\x01', ${sql.json({ url: `${far}/path?key` })})`;
+  const near = await startTls(t, directory);
   await begin(database, 'webhook');
   await sql`insert into webhook.outcomes (event_id, status, attempts, ended_at)
     select gen_random_uuid(), status, 1, now() - interval '1 minute'
@@ -154,6 +154,46 @@ test('a program gets dead events, refused senders and certificates, and no secre
   assert.doesNotMatch(lines.join(), /WEBHOOK|NOTIFY|DATABASE|secret/);
   const { text: metrics } = await ask('GET', `${address.metrics}/metrics`);
   assert.match(metrics, /^gatehouse_notifications_sent_total\{service="webhook"\} 1$/m);
+});
+
+test('certificates are looked at once a day, from 14 days before their end, each once', async (t) => {
+  const { url, sql } = await createDatabase(t);
+  const read = (name: string) =>
+    readFileSync(join(import.meta.dirname, '../unit/vectors/tls', name));
+  let connections = 0;
+  const server = https.createServer({ key: read('server.key'), cert: read('server.crt') });
+  server.on('connection', () => {
+    connections += 1;
+  });
+  const origin = `https://127.0.0.1:${await listenOn(t, server)}`;
+  const plain = await startRecorder(t);
+  const [closed] = await freePorts(1);
+  for (const target of [
+    { url: `${origin}/one` },
+    { url: `${origin}/two` },
+    { url: plain.url },
+    { url: plain.url.replace('http', 'https') },
+    { url: `https://127.0.0.1:${closed}/` },
+    { command: ['/bin/true'] },
+  ])
+    await sql`insert into webhook.tokens (id, name, digest, target)
+      values (gen_random_uuid(), 'one', gen_random_uuid()::text::bytea, ${sql.json(target)})`;
+  const { webhook } = readConfig(['webhook'], 'serve', {
+    ...variables(url),
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  });
+  const service: Service = await start(webhook ?? assert.fail(), quiet());
+  t.after(() => service.storage?.database.close());
+  const ends = [`the certificate of ${origin} ends on Oct 29 14:53:45 2126 GMT`];
+  for (const [since, until, said, looks] of [
+    ['2126-10-14 23:59:00+00', '2126-10-15 00:01:00+00', [], 1],
+    ['2126-10-15 23:59:00+00', '2126-10-16 00:01:00+00', ends, 1],
+    ['2126-10-16 00:01:00+00', '2126-10-16 23:59:00+00', [], 0],
+    ['2126-11-14 23:59:00+00', '2126-11-15 00:01:00+00', ends, 1],
+  ] as const) {
+    connections = 0;
+    assert.deepEqual([await service.observe?.(since, until), connections], [said, looks], until);
+  }
 });
 
 /** Runs the job of a service once, which has seen something. */
@@ -209,7 +249,7 @@ test('what was not taken is said in the log, and told again at its time, with th
     [new URL(url), 'NOTIFY_URL answered with 302'],
     [new URL(`http://127.0.0.1:${port}`), 'NOTIFY_URL did not answer (ECONNREFUSED)'],
     // Its certificate is checked before the message is sent.
-    [new URL(await startTls(t, directory, 5)), `NOTIFY_URL did not answer (${UNTRUSTED})`],
+    [new URL(await startTls(t, directory)), `NOTIFY_URL did not answer (${UNTRUSTED})`],
   ] as const) {
     assert.equal(await run(target, 'seen'), said);
     assert.equal(await run(target, 'seen'), 'told', 'nothing is due');

@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after } from 'node:test';
+import { stopClock } from '../../support/clock.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
@@ -16,7 +17,7 @@ const FAILS = reply(503, `busy\n${'x'.repeat(5_000)}`);
 const WORKS = reply(201, 'taken\u0000 over');
 target.answer(FAILS);
 
-const { url, sql, call, put, send } = await openInbox(
+const { gatehouse, url, sql, call, put, send } = await openInbox(
   { after },
   {
     WEBHOOK_FORWARD_URL: `${target.url}/path-secret`,
@@ -120,6 +121,31 @@ test('counts tell the statuses, the last hour and the last day', async () => {
   };
   assert.deepEqual(summary(minutes), [60, 1, 2, 60_000]);
   assert.deepEqual(summary(hours), [24, 6, 2, 3_600_000]);
+});
+
+test('the metrics have the backlog, and no old numbers', async (t) => {
+  await clear();
+  await post('/events/pause');
+  for (const status of ['waiting', 'waiting', 'dead', 'done'] as const)
+    await put({ status, age: status === 'waiting' ? 5_100 : 0 });
+  await gatehouse.runJobs(/measure the backlog/);
+  const read = async () => {
+    const { text } = await ask('GET', `${gatehouse.metrics}/metrics`);
+    const gauge =
+      /^gatehouse_(events_waiting|events_oldest_seconds|events_dead|delivery_paused)\b.* (\S+)$/gm;
+    return Object.fromEntries([...text.matchAll(gauge)].map(([, name, value]) => [name, value]));
+  };
+  const { events_oldest_seconds: oldest, ...counted } = await read();
+  assert.deepEqual(counted, { events_waiting: '2', events_dead: '1', delivery_paused: '1' });
+  assert.equal(Math.floor(Number(oldest) / 1_000), 5);
+  const pass = stopClock(t);
+  // The service measures it from time to time.
+  await untilSql(async () => {
+    pass(60);
+    return Object.values(await read()).every((value) => value === 'NaN');
+  }, 'the numbers are too old');
+  await post('/events/resume');
+  await clear();
 });
 
 test('counts that failed are read again at the next request', async () => {

@@ -9,6 +9,7 @@ import { listTokens } from '../../../src/webhook/store/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
@@ -146,8 +147,11 @@ test('what a source needs is said at its field, and nothing is stored', async ()
 test('only senders are renamed, rotated, revoked and tested: never an operator', async () => {
   const [operator] = await sql`select id from webhook.tokens where role = 'operator'`;
   const revoked = await make();
+  // Now the token is cached.
+  const check = () => ask('GET', `${url}/webhook`, { bearer: revoked.token });
+  assert.deepEqual([(await check()).status, (await post(revoked.token)).status], [200, 200]);
   assert.equal((await call('POST', `/tokens/${revoked.id}/revoke`)).status, 200);
-  assert.equal((await post(revoked.token)).status, 401, 'at once');
+  assert.deepEqual([(await check()).status, (await post(revoked.token)).status], [401, 401]);
   for (const id of [operator?.id, revoked.id]) {
     for (const [method, action, body] of [
       ['PATCH', '', { name: 'two' }],
@@ -160,6 +164,28 @@ test('only senders are renamed, rotated, revoked and tested: never an operator',
       assert.equal((await call(method, `/tokens/${id}${action}`, body)).status, 404, action);
   }
   assert.equal((await call('GET', '/events')).status, 200);
+});
+
+test('a token that ends while it is changed is unknown, and stays as it was', async () => {
+  const read = (id: string) => sql`
+    select name, order_by, digest, target, (select count(*) from webhook.signing_secrets
+      where token_id = t.id) from webhook.tokens t where id = ${id}`;
+  for (const [method, action, body] of [
+    ['PATCH', '', { name: 'two', order_by: 'none' }],
+    ['PATCH', '/target', { url }],
+    ['POST', '/rotate', {}],
+    ['POST', '/rotate', { signing_secret: 'another secret' }],
+  ] as const) {
+    const { id } = await make(GITHUB);
+    const before = await read(id);
+    const [answer] = await meanwhile(
+      sql,
+      (held) => held`update webhook.tokens set revoked_at = now() where id = ${id}`,
+      () => [call(method, `/tokens/${id}${action}`, body)],
+    );
+    assert.equal(answer?.status, 404, action);
+    assert.deepEqual([...(await read(id))], [...before]);
+  }
 });
 
 test('a token is renamed, and token or signing secret replaced, with the overlap that was asked for', async () => {
@@ -188,9 +214,21 @@ test('an order is set, shown and taken back, and an order that cannot be is refu
     assert.equal((await call('PATCH', `/tokens/${id}`, { order_by })).status, 200, `${order_by}`);
     assert.equal((await shown(id)).order_by, order_by);
   }
-  for (const order_by of ['', 'two words', '/a~2', `/${'x'.repeat(255)}`, 'transfer-encoding']) {
-    const { status, json } = await call('PATCH', `/tokens/${id}`, { order_by });
-    assert.deepEqual([status, json.error.fields[0].path], [400, '/order_by'], order_by);
+  const { id: withoutSubject } = await make({
+    source: 'standard',
+    signing_secret: SIGNING_SECRETS.standard,
+  });
+  for (const [sender, order_by] of [
+    [id, ''],
+    [id, 'two words'],
+    [id, '/a~2'],
+    [id, `/${'x'.repeat(255)}`],
+    [id, 'transfer-encoding'],
+    [id, 7],
+    [withoutSubject, 'default'],
+  ] as const) {
+    const { status, json } = await call('PATCH', `/tokens/${sender}`, { order_by });
+    assert.deepEqual([status, json.error.fields[0].path], [400, '/order_by'], `${order_by}`);
   }
 });
 
@@ -241,6 +279,10 @@ test('what is not named in a change of the target stays, and null takes it back'
   await Promise.all(changes.map(change));
   const plain = { events: null, timeout_seconds: null, keep_signature: false };
   assert.deepEqual(await change({}), { at, is_signed: false, ...plain });
+  // Only a command can set a program.
+  await sql`update webhook.tokens set target = '{"command":["/bin/true","key"]}' where id = ${id}`;
+  const { target, url: ofProgram } = await shown(id);
+  assert.deepEqual([target, ofProgram], ['command /bin/true', null]);
 });
 
 test('a test event goes to the target with its signature, is not stored, and its answer is shown', async () => {

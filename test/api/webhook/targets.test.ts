@@ -5,7 +5,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test } from 'node:test';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { sha256 } from '../../../src/platform/crypto/token.ts';
+import { createSigningKey } from '../../../src/webhook/service.ts';
 import { changeSender, setTarget } from '../../../src/webhook/store/tokens.ts';
 import { untilSql } from '../../support/connections.ts';
 import { ask, startGatehouse } from '../../support/gatehouse.ts';
@@ -13,6 +15,7 @@ import { openInbox, OPERATOR_TOKEN } from '../../support/inbox.ts';
 import { reply, startRecorder } from '../../support/recorder.ts';
 import {
   addToken,
+  now,
   SAMPLES,
   signatureOf,
   SIGNED_SOURCES,
@@ -90,7 +93,9 @@ const untilArrived = (target: Target, ids: readonly string[]) =>
 test('events go to the present target of their token, if it selects them, and to no other', async () => {
   const first = await senderTo({ url: one.url, events: ['order.*'] });
   const second = await senderTo(null);
-  assert.equal(await statusOf(await second.send()), 'stored', 'without a target');
+  const stored = await second.send();
+  assert.equal(await statusOf(stored), 'stored', 'without a target');
+  assert.equal((await call('POST', `/events/${stored}/redeliver`)).status, 409, 'only others have');
   // The token was looked up before this change.
   const change = { target: { url: other.url }, keep_signature: false, secret: null };
   await setTarget(database, second.id, change);
@@ -139,6 +144,13 @@ test('a target that fails holds up no other, and its own events only', async () 
   const shown = tokens.find(({ id }) => id === bad.id);
   assert.ok(shown?.next_probe_at, 'the list shows that it is only probed');
   assert.equal(await statusOf(blocked), 'waiting');
+  // As if it was under delivery: it stays as it is.
+  const lease = randomUUID();
+  await sql`update webhook.work set lease = ${lease} where event_id = ${blocked}`;
+  assert.equal((await call('POST', `/events/${blocked}/redeliver`)).status, 200);
+  const freed = await sql`
+    update webhook.work set lease = null where event_id = ${blocked} and lease = ${lease}`;
+  assert.equal(freed.count, 1);
   // A target that works, in its place, gets the events at once.
   const works = await startTarget();
   await put(bad.id, { url: works.url });
@@ -157,6 +169,26 @@ test('requests are signed with the secret of the target, sealed, and never shown
   const [row] = await sql`select target::text from webhook.tokens where id = ${sender.id}`;
   for (const text of [(await call('GET', '/tokens')).text, String(row?.target)])
     assert.ok(!text.includes(secret.slice(6)));
+});
+
+test('with a secret that cannot be opened, nothing is sent: it would be unsigned', async () => {
+  const { url: to, received } = await startTarget();
+  const { id, token } = await addToken(database, 'generic');
+  const secret = sealSecret(createSigningKey('x'.repeat(40)), SIGNING_SECRETS.standard);
+  await setTarget(database, id, {
+    target: { url: to, is_signed: true },
+    keep_signature: false,
+    secret,
+  });
+  const event = await send(token);
+  const attempts = async () => (await call('GET', `/events/${event}`)).json.attempts;
+  await untilSql(async () => (await attempts()).length === 1, 'an attempt');
+  const tried = await ask('POST', `${url}/tokens/${id}/test`, { bearer: OPERATOR_TOKEN });
+  const error = 'WEBHOOK_SECRET is missing or wrong: signing secrets are sealed under another one';
+  assert.deepEqual([(await attempts())[0].error, tried.json.error, received], [error, error, []]);
+  // The target can still be replaced, and the event arrives.
+  assert.equal((await put(id, { url: one.url, secret: null })).status, 200);
+  await untilArrived(one, [event]);
 });
 
 test('the headers of the sender are passed on; its signature only if the token says so', async () => {
@@ -183,6 +215,18 @@ test('the headers of the sender are passed on; its signature only if the token s
   }
 });
 
+test('a kept signature by Standard Webhooks has the id and the time of its sender', async () => {
+  const { id, token } = await addToken(database, 'standard');
+  await put(id, { url: one.url, keep_signature: true });
+  const body = JSON.stringify(SAMPLES.standard().body);
+  const headers = signedBy('standard', body, { id: 'msg_kept', at: now() - 60 });
+  await ask('POST', `${url}/webhook`, { bearer: token, body, headers });
+  await untilReceived(one, 'msg_kept');
+  const sent = one.find('msg_kept') ?? assert.fail();
+  const found = Object.keys(headers).map((name) => [name, sent.headers[name]]);
+  assert.deepEqual([Object.fromEntries(found), sent.body], [headers, body]);
+});
+
 test('invalid targets and commands over HTTP are refused, and nothing changes', async () => {
   const { id } = await senderTo(null);
   const read = async () => [
@@ -203,13 +247,37 @@ test('invalid targets and commands over HTTP are refused, and nothing changes', 
   assert.deepEqual(await read(), before);
 });
 
-test('without WEBHOOK_FORWARD_ALLOW_PRIVATE, a private address is refused', async (t) => {
-  const closed = await startGatehouse(t, ['webhook'], databaseUrl, { WEBHOOK_SECRET });
+test('without WEBHOOK_FORWARD_ALLOW_PRIVATE or WEBHOOK_SECRET, a target that needs it is refused', async (t) => {
+  const closed = await startGatehouse(t, ['webhook'], databaseUrl);
   const { id } = await senderTo(null);
-  for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1']) {
-    const { json } = await put(id, { url: `http://${host}/` }, closed.url.webhook);
-    assert.match(json.error.fields[0].message, /private address/);
-  }
+  const refused = async (body: object) =>
+    (await put(id, body, closed.url.webhook)).json.error.fields[0];
+  for (const host of ['127.0.0.1', '169.254.169.254', '[::1]', '10.0.0.1'])
+    assert.match((await refused({ url: `http://${host}/` })).message, /private address/);
+  const secret = SIGNING_SECRETS.standard;
+  assert.deepEqual(await refused({ url: 'https://example.org/', secret }), {
+    path: '/secret',
+    message: 'needs WEBHOOK_SECRET, under which it is stored',
+  });
+});
+
+test('without a target of its own, a test event goes to that of the process, signed with its secret', async (t) => {
+  const common = await startTarget();
+  const { url: to } = await startGatehouse(t, ['webhook'], databaseUrl, {
+    WEBHOOK_FORWARD_URL: common.url,
+    WEBHOOK_FORWARD_SECRET: SIGNING_SECRETS.standard,
+    WEBHOOK_FORWARD_ALLOW_PRIVATE: 'on',
+  });
+  const { id } = await senderTo(null);
+  const path = `${to.webhook}/tokens/${id}/test`;
+  const { json } = await ask('POST', path, { bearer: OPERATOR_TOKEN });
+  assert.deepEqual([json.error, json.answer_status], [null, 200]);
+  const { headers, body } =
+    common.received.find((one) => one.headers['gatehouse-event'] === 'gatehouse.test') ??
+    assert.fail();
+  const signed = { id: String(headers['webhook-id']), at: Number(headers['webhook-timestamp']) };
+  const { 'webhook-signature': expected } = signedBy('standard', body, signed);
+  assert.equal(headers['webhook-signature'], expected);
 });
 
 // --- order_by

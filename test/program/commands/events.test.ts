@@ -12,7 +12,7 @@ import { root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
 const inbox = await openInbox({ after });
-const { put, send } = inbox;
+const { sql, put, send } = inbox;
 const environment = { DATABASE_URL: inbox.databaseUrl };
 const run = (words: readonly string[], given = environment) =>
   runCommand(['event', ...words], given);
@@ -44,6 +44,10 @@ test('event list takes every filter, and lists the newest first', async () => {
 });
 
 test('list and show print what the interface answers, with every failure', async () => {
+  await sql`
+    update webhook.failures set run = 2, attempt = 1, duration_ms = 7, answer_status = 1,
+      target = 'command /bin/x'
+    where event_id = ${dead} and error = 'two'`;
   for (const [words, path] of [
     [['list'], '/events'],
     [['show', dead], `/events/${dead}`],
@@ -54,7 +58,10 @@ test('list and show print what the interface answers, with every failure', async
   const { stdout: table } = await run(['list']);
   assert.match(table, / +github +push +dead +0 +two\n/);
   const { stdout: shown } = await run(['show', dead]);
-  assert.match(shown, /^attempt 1 .* one\nattempt 2 .* two$/m);
+  assert.match(
+    shown,
+    /^attempt 1 {2}\S+ one\nredelivery 1, attempt 1 {2}\S+ two command \/bin\/x, 7 ms, status 1$/m,
+  );
 });
 
 test('event redeliver --status redelivers more than 1,000, past those that are being delivered', async (t) => {

@@ -106,10 +106,12 @@ test('a program that does not answer is named in the line, and the next event is
   }, 'two lines are printed');
 });
 
-test('a service that answers 503 is called not available', async (t) => {
-  const service = await startRecorder(t);
-  service.answer(reply(503, {}));
-  const given = { ...developer, GATEHOUSE_WEBHOOK_URL: service.url };
-  const tail = await forward(t, 'http://127.0.0.1:1', 'trying again', given);
-  assert.equal(tail.stderr(), `${service.url} is not available; trying again.\n`);
+test('a service that answers 503, 429 or half a reply is called not available', async (t) => {
+  for (const answer of [reply(503, {}), reply(429, {}), reply(200, '[{"id":')]) {
+    const service = await startRecorder(t);
+    service.answer(answer);
+    const given = { ...developer, GATEHOUSE_WEBHOOK_URL: service.url };
+    const tail = await forward(t, 'http://127.0.0.1:1', 'trying again', given);
+    assert.equal(tail.stderr(), `${service.url} is not available; trying again.\n`);
+  }
 });

@@ -27,6 +27,8 @@ const settings = { WEBHOOK_SECRET };
 const { sql, databaseUrl, database, base, stdout, stderr } = await launchWebhook(settings);
 await addOperator(sql);
 
+/** As senders had them before such secrets were refused. */
+const SPACED = ' a secret of GitHub ';
 /** For `token test`. */
 const senders = {
   standard: await addToken(database, 'standard'),
@@ -35,6 +37,7 @@ const senders = {
   github: await addToken(database, 'github'),
   discord: await addToken(database, 'discord'),
   notion: await addToken(database, 'notion', null),
+  spaced: await addToken(database, 'github', SPACED),
   operator: { id: 'an operator', token: OPERATOR_TOKEN },
 };
 
@@ -121,6 +124,8 @@ const svix: Headers = Object.fromEntries(
   ]),
 );
 const { 'svix-id': _id, ...withoutId } = svix;
+const untimed = signedBy('standard', standard, { at: 'soon' });
+const trimmed = { ...signatureOf('github', SPACED.trim(), standard), 'x-github-event': 'push' };
 const action = '{"action":"create"}';
 const unpaired = '{"data":{"page_id":"\\ud800"}}';
 const push = { ...signedBy('github', unpaired), 'x-github-event': 'push' };
@@ -134,8 +139,12 @@ const VERDICTS: readonly Verdict[] = [
   ['generic', 415, /^body: Send the body with "Content-/m, PAGE, { 'content-type': 'text/plain' }],
   ['linear', 401, /^body: \/webhookTimestamp/m, action, signedBy('linear', action)],
   ['github', 400, /^body: \/data\/page_id: /m, unpaired, push],
+  ['github', 415, /^body: unsupported_media_type$/m, '{}', { 'content-encoding': 'gzip' }],
   ['operator', 401, /token of an operator, which sends no events/, PAGE],
   ['discord', 204, /handshake, which is answered/, '{"type":0}', signedBy('discord', '{"type":0}')],
+  ['notion', 401, /^The token has no active signing secret\.$/m, '{"type":"page.created"}'],
+  ['standard', 401, /^The signed time is neither a number /m, standard, untimed],
+  ['spaced', 401, /^It verifies without the spaces around the secret\.$/m, standard, trimmed],
   ['notion', 200, /signing secret, which waits for: gatehouse token confirm/, handed],
 ];
 

@@ -26,7 +26,7 @@ import {
 } from '../../support/webhook-store.ts';
 
 const queue = await openWorkQueue({ after });
-const { sql, database, claim, clear, endLeases } = queue;
+const { sql, database, claim, clear, endLeases, stateOf } = queue;
 const names = (events: readonly LeasedEvent[]) => events.map(({ event }) => event).sort();
 const countPages = async () =>
   (await sql`select from webhook.pages join webhook.page_tails using (order_key)`).length;
@@ -93,10 +93,13 @@ test('delivery of a page continues after a deletion by hand, and idle pages are 
     await endWork(database, events, 'done');
   }
   assert.equal(await countPages(), 0);
-  // As if the process had ended before it removed the page.
-  await queue.put({ event: 'a4', order_key: 'a' });
-  await sql`update webhook.pages set head = 2`;
-  await sql`delete from webhook.work`;
+  // The removal of the page fails, and the outcome is stored.
+  const a4 = await queue.put({ event: 'a4', order_key: 'a' });
+  const events = await claim();
+  await sql`alter table webhook.page_tails rename to absent`;
+  await endWork(database, events, 'done');
+  await sql`alter table webhook.absent rename to page_tails`;
+  assert.deepEqual(await stateOf(a4), { status: 'done', attempts: 1, errors: [] });
   await queue.put({ event: 'b1', order_key: 'b' });
   assert.deepEqual(names(await claim(1)), ['b1'], 'a page without events takes no place');
   assert.equal(await removeIdlePages(database, 10), 1);

@@ -78,6 +78,10 @@ test('an attempt that is aborted says for what it waited', async () => {
       const port = await portOf((socket) => treat(socket, abort));
       return forwardTo(`${scheme}://127.0.0.1:${port}/`)({ body, signal: controller.signal });
     };
+  const begun = new AbortController();
+  const early = forwardTo('http://127.0.0.1:9/')({ signal: begun.signal });
+  begun.abort();
+  assert.equal(await early, 'there was no connection to the target');
   const silent = (socket: Socket, abort: () => void) => socket.once('data', abort);
   const deaf = (socket: Socket, abort: () => void) => {
     socket.pause();

@@ -3,18 +3,22 @@
  * memory nor log lines.
  */
 import assert from 'node:assert/strict';
-import { ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
-import { buildProgram, startProgram } from '../../support/process.ts';
+import { untilSql } from '../../support/connections.ts';
+import { type Answer, ask, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
+import { freePorts } from '../../support/ports.ts';
+import { root, startProgram } from '../../support/process.ts';
 import { test, until } from '../../support/until.ts';
 
+const environment = {
+  WEBHOOK_VARIANT: 'plain',
+  WEBHOOK_TOKEN,
+  WEBHOOK_HOST: '127.0.0.1',
+  WEBHOOK_PORT: '0',
+  LOG_PROBES: 'on',
+};
+
 test('events that wait to be printed drop no log lines; beyond a limit they are refused, not printed', async (t) => {
-  const running = startProgram(t, buildProgram(), ['serve', 'webhook'], {
-    WEBHOOK_VARIANT: 'plain',
-    WEBHOOK_TOKEN,
-    WEBHOOK_HOST: '127.0.0.1',
-    WEBHOOK_PORT: '0',
-    LOG_PROBES: 'on',
-  });
+  const running = startProgram(t, root, ['serve', 'webhook'], environment);
   await running.ready('webhook');
   const url = await running.url('webhook');
   running.stopReading();
@@ -53,5 +57,23 @@ test('events that wait to be printed drop no log lines; beyond a limit they are 
   assert.deepEqual(
     eventsWith('overloaded').filter((event) => printed.has(event)),
     [],
+  );
+});
+
+test('without a reader, no event is accepted', async (t) => {
+  const [port = ''] = await freePorts(1);
+  const given = { ...environment, WEBHOOK_PORT: port };
+  startProgram(t, root, ['serve', 'webhook'], given, { deaf: true });
+  const body = { event: 'unread', data: { page_id: 'p' } };
+  const post = () =>
+    ask('POST', `http://127.0.0.1:${port}/webhook`, { bearer: WEBHOOK_TOKEN, body });
+  let answers: Answer[] = [];
+  await untilSql(async () => {
+    answers = await Promise.all([post(), post()]).catch(() => []);
+    return answers.length > 0;
+  }, 'it listens');
+  assert.deepEqual(
+    answers.map(({ status, json }) => [status, json.error.code]),
+    new Array(2).fill([503, 'unavailable']),
   );
 });

@@ -1,19 +1,25 @@
 import assert from 'node:assert/strict';
+import callbackDns from 'node:dns';
 import dns from 'node:dns/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import { after, test, type TestContext } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
 import {
   isPrivate,
   ownAddresses,
   publicLookup,
 } from '../../../src/platform/http/wire/private-address.ts';
+import type { Service } from '../../../src/platform/process/service.ts';
+import { start } from '../../../src/webhook/start.ts';
 import { setTarget } from '../../../src/webhook/store/tokens.ts';
 import { createForwardTarget } from '../../../src/webhook/targets/forward.ts';
-import { ask } from '../../support/gatehouse.ts';
+import { ask, variables } from '../../support/gatehouse.ts';
 import { listenOn } from '../../support/ports.ts';
 import { addToken } from '../../support/senders.ts';
+import { quiet } from '../../support/service-context.ts';
+import { readConfig } from '../../support/settings.ts';
 import { launchWebhook } from '../../support/webhook.ts';
 import { stateOf, leasedEvent, untilStatus } from '../../support/webhook-store.ts';
 import { wordsOf } from '../../support/words.ts';
@@ -27,7 +33,7 @@ const neighbour = createServer((socket) => {
   socket.destroy();
 });
 const port = await listenOn({ after }, neighbour, '::');
-const { base, database, sql } = await launchWebhook({ WEBHOOK_RETRY_SCHEDULE: '1ms' });
+const { base, database, databaseUrl, sql } = await launchWebhook({ WEBHOOK_RETRY_SCHEDULE: '1ms' });
 
 /** @returns the error of an attempt, and how many connections it has made */
 async function forwardTo(url: string) {
@@ -104,6 +110,7 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
   for (const address of formsOf(alike, PUBLIC)) assert.equal(isPrivate(address), false, address);
 });
 
+type Done = (error: null, addresses: ReadonlyArray<Readonly<{ address: string }>>) => void;
 /**
  * Until the test ends, the addresses of this machine are these, and look-ups have these answers.
  * Each further one has an address of this machine, as of an attacker who changes the DNS reply.
@@ -111,9 +118,15 @@ test('every IPv6 form of an IPv4 address is as private as it; 6to4, Teredo and I
 function pretend(t: TestContext, own: readonly string[], ...answers: string[][]): void {
   const of = (addresses: readonly string[]) =>
     addresses.map((address) => ({ address, family: address.includes(':') ? 6 : 4 }));
+  const next = () => of(answers.shift() ?? ['127.0.0.1']);
   const mocks = [
     t.mock.method(os, 'networkInterfaces', () => ({ eth0: of(own) })),
-    t.mock.method(dns, 'lookup', async () => of(answers.shift() ?? ['127.0.0.1'])),
+    // Not at once, as no lookup ends.
+    t.mock.method(dns, 'lookup', () => turn(next())),
+    // What Node uses by itself.
+    t.mock.method(callbackDns, 'lookup', (_host: string, _options: object, done: Done) =>
+      done(null, next()),
+    ),
   ];
   syncBuiltinESMExports();
   t.after(() => {
@@ -137,7 +150,13 @@ test('an address of this machine is private, in any form, by its number or by a 
   const none = () => {
     throw new Error('EAFNOSUPPORT');
   };
-  assert.throws(() => ownAddresses(none), /addresses of this machine cannot be read/);
+  const unknown = 'the addresses of this machine cannot be read';
+  assert.throws(() => ownAddresses(none), { message: unknown });
+  const { mock } = t.mock.method(os, 'networkInterfaces', none);
+  syncBuiltinESMExports();
+  const failed = [await forwardTo(`http://8.8.8.9:${port}/`), await forwardTo('http://other/')];
+  mock.restore();
+  assert.deepEqual(failed, new Array(2).fill([unknown, 0]));
 });
 
 test('a name without a private address is connected to at the addresses that were checked', async (t) => {
@@ -165,6 +184,21 @@ test('a private target is rejected before anything is sent, in any spelling', as
   for (const host of SPELLINGS)
     for (const scheme of ['http', 'https'])
       assert.deepEqual(await forwardTo(`${scheme}://${host}:${port}/`), [REFUSED, 0], host);
+});
+
+test('the certificate of a private target is not looked at, by its number or by a name', async (t) => {
+  const config = readConfig(['webhook'], 'serve', variables(databaseUrl)).webhook;
+  const service: Service = await start(config ?? assert.fail(), quiet());
+  t.after(() => service.storage?.database.close());
+  pretend(t, ['8.8.8.8'], ['127.0.0.1']);
+  for (const host of ['127.0.0.1', 'own.example']) {
+    const { id } = await addToken(database, 'generic');
+    const target = { url: `https://${host}:${port}/` };
+    await setTarget(database, id, { target, keep_signature: false, secret: null });
+  }
+  const before = heard;
+  assert.deepEqual(await service.observe?.('2126-10-28 23:59:00+00', '2126-10-29 00:01:00+00'), []);
+  assert.equal(heard, before);
 });
 
 test('by default an event for a private target becomes a dead letter that says what to set', async () => {

@@ -180,7 +180,7 @@ test('an attempt beyond WEBHOOK_TIMEOUT is aborted and has failed, even if it ig
   await worker.stop();
 });
 
-test('the lease of an attempt that is under way is renewed', async (t) => {
+test('the lease of an attempt that is under way is renewed, after a failure, too', async (t) => {
   const [id = ''] = await fresh(1);
   const renewals: Array<() => void> = [];
   const { setInterval } = globalThis;
@@ -192,15 +192,28 @@ test('the lease of an attempt that is under way is renewed', async (t) => {
   });
   const begun = latch();
   const hanging = latch();
-  const worker = queue.startWorker(async () => {
-    begun.open();
-    await hanging.opened;
-    return null;
-  });
+  let lines = '';
+  const worker = queue.startWorker(
+    async () => {
+      begun.open();
+      await hanging.opened;
+      return null;
+    },
+    {},
+    {
+      log: (line) => {
+        lines += line;
+      },
+    },
+  );
   interval.mock.restore();
   await begun.opened;
   // Later than any renewal, so that the worker cannot claim the event again meanwhile.
   await sql`update webhook.work set due_at = now() + interval '1 day'`;
+  await sql`alter table webhook.work rename to absent`;
+  for (const renew of renewals) renew();
+  await until(() => lines.includes('leases could not be renewed'));
+  await sql`alter table webhook.absent rename to work`;
   for (const renew of renewals) renew();
   const lease = sql`now() + make_interval(secs => ${LEASE_SECONDS})`;
   await untilSql(
