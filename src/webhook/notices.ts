@@ -1,4 +1,3 @@
-import { once } from 'node:events';
 import https from 'node:https';
 import { TLSSocket } from 'node:tls';
 import { hasPrivateAddress, publicLookup } from '../platform/http/wire/private-address.ts';
@@ -36,12 +35,15 @@ async function certificateEnd(url: URL, allowPrivate: boolean) {
     signal: AbortSignal.timeout(10_000),
     agent: false,
   });
+  // Listens from the beginning: a name that is too long fails before the socket is known here.
+  const connected = new Promise<unknown>((resolve, reject) => {
+    request.on('error', reject);
+    request.once('socket', (socket) => socket.once('secureConnect', () => resolve(socket)));
+  });
   try {
-    const [socket]: unknown[] = await once(request, 'socket');
-    if (!(socket instanceof TLSSocket)) return '';
-    await once(socket, 'secureConnect');
-    return socket.getPeerCertificate().valid_to;
+    const socket = await connected;
+    return socket instanceof TLSSocket ? socket.getPeerCertificate().valid_to : '';
   } finally {
-    request.on('error', () => {}).destroy();
+    request.destroy();
   }
 }

@@ -174,6 +174,8 @@ test('certificates are looked at once a day, from 14 days before their end, each
     { url: plain.url },
     { url: plain.url.replace('http', 'https') },
     { url: `https://127.0.0.1:${closed}/` },
+    // A name that no resolver is asked for, as it is too long.
+    { url: `https://${'a'.repeat(300)}.example/` },
     { command: ['/bin/true'] },
   ])
     await sql`insert into webhook.tokens (id, name, digest, target)
