@@ -155,6 +155,9 @@ test('the page is sorted by each column, up and down, and keeps its filter', asy
   assert.deepEqual(await users('-username'), [...NAMES].sort().reverse());
   assert.deepEqual(await users('created'), NAMES);
   assert.deepEqual(await users('-created'), [...NAMES].reverse());
+  const byEmail = ['admin', 'bruno', 'amber', '=cara', 'dina'];
+  assert.deepEqual(await users('email'), byEmail);
+  assert.deepEqual(await users('-email'), byEmail.toReversed());
   const { text } = await shown('sort=-created&role=super_admin');
   assert.match(text, /href="(?=[^"]*role=super_admin)[^"]*sort=username/);
 });
