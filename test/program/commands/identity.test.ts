@@ -1,11 +1,15 @@
 /** Commands of identity at once, with bytes that are no text, and with more rows than a page. */
 import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { after, test } from 'node:test';
 import { codeLimit } from '../../../src/identity/factors/codes.ts';
 import { readThrottleSecret } from '../../../src/identity/store/failures.ts';
 import { takeAttempt } from '../../../src/platform/db/throttle.ts';
 import { assertRefused, runCommand } from '../../support/commands.ts';
 import { createDatabase } from '../../support/database.ts';
+import { makeDirectory } from '../../support/directories.ts';
+import { meanwhile } from '../../support/meanwhile.ts';
 import { addUser, openIdentity } from '../../support/users.ts';
 
 const { url, sql } = await createDatabase();
@@ -20,6 +24,19 @@ test('of users created at once under one name, exactly one is stored', async () 
   const finished = await Promise.all(emails.map((email) => create(email, 'a passphrase for it')));
   assert.deepEqual(finished.map(({ code }) => code).sort(), [0, 1, 1]);
   assert.equal((await sql`select from identity.users where username = 'race'`).length, 1);
+});
+
+test('an import names the line whose username is taken meanwhile, and goes on', async (t) => {
+  const file = join(makeDirectory(t, 'import'), 'users.csv');
+  writeFileSync(file, 'username,email\nmet,met@example.org\nlater,later@example.org\n');
+  const id = await addUser(database, 'renamed');
+  const [finished] = await meanwhile(
+    sql,
+    (held) => held`update identity.users set username_key = 'met' where id = ${id}`,
+    () => [run(['user', 'import', file])],
+  );
+  assert.equal(finished?.code, 1);
+  assert.match(finished.stderr, /^line 2: username is taken by another user\n.*New users: 1, /s);
 });
 
 test('a password that is no UTF-8 text is rejected', async () => {
