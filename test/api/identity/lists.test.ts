@@ -179,6 +179,23 @@ for (const [sort, users, heads] of SORTED) {
   });
 }
 
+test('the pages lead to each other, and each to the same users as CSV', async () => {
+  const linkOn = (text: string, kind: string) =>
+    decode(new RegExp(`<a href="([^"]+)" ${kind}`).exec(text)?.[1] ?? '');
+  /** The users of a page and of those to which it leads, which have one each. */
+  async function walk(kind: string, query: string): Promise<string[]> {
+    const { users, text } = await shown(query);
+    const csv = await visit(linkOn(text, 'download'), { cookie });
+    assert.match(csv.text, /"bruno"[^]*"amber"[^]*"admin"/);
+    assert.equal(csv.text.split('\r\n').length, 5);
+    const [, more = ''] = linkOn(text, kind).split('?');
+    return more === '' ? users : [...users, ...(await walk(kind, more))];
+  }
+  const query = 'state=active&sort=-created&limit=1';
+  assert.deepEqual(await walk('rel="next"', query), ['bruno', 'amber', 'admin']);
+  assert.deepEqual(await walk('rel="prev"', `${query}&page=3`), ['admin', 'amber', 'bruno']);
+});
+
 test('the page says who waits for a link, and who looks', async () => {
   const { text } = await shown('');
   assert.match(text, />dina<[^]*?>Invited<[^]*?link ends <time/);
