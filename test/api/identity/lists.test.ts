@@ -8,9 +8,10 @@ import { after, before, test } from 'node:test';
 import { eachUser } from '../../../src/identity/store/lists.ts';
 import { assertKey } from '../../support/api-users.ts';
 import { factorsOf } from '../../support/factors.ts';
+import { decode } from '../../support/forms.ts';
 import { ADMIN_PASSWORD, logIn } from '../../support/gatehouse.ts';
 import { loginFrom } from '../../support/logins.ts';
-import { startPortal } from '../../support/portal.ts';
+import { ORIGIN, startPortal } from '../../support/portal.ts';
 import {
   assertError,
   assertSession,
@@ -108,6 +109,8 @@ for (const [query, users] of FILTERS) {
     assert.deepEqual(namesIn(await list(`?${query}`)), users);
     const paged = await list(`?${query}&limit=1`);
     assert.equal(paged.json._meta.pagination.total, users.length);
+    const last = await call(admin.token, 'GET', paged.json._links.last);
+    assert.deepEqual(namesIn(last), users.slice(-1), 'the links keep the filter');
     // The page knows no address as a filter.
     if (query.startsWith('email')) return;
     const page = await shown(`${query}&sort=created`);
@@ -149,14 +152,48 @@ test('an empty filter of the form is none, and an unknown value is rejected', as
     assert.equal((await visit(`/account/users?${query}`, { cookie })).status, 400, query);
 });
 
-test('the page is sorted by each column, up and down, and keeps its filter', async () => {
-  const users = async (sort: string) => (await shown(`sort=${sort}`)).users;
-  assert.deepEqual(await users('username'), [...NAMES].sort());
-  assert.deepEqual(await users('-username'), [...NAMES].sort().reverse());
-  assert.deepEqual(await users('created'), NAMES);
-  assert.deepEqual(await users('-created'), [...NAMES].reverse());
-  const { text } = await shown('sort=-created&role=super_admin');
-  assert.match(text, /href="(?=[^"]*role=super_admin)[^"]*sort=username/);
+const BY_EMAIL = ['admin', 'bruno', 'amber', '=cara', 'dina'];
+/** The users, and where the head of each sorted column leads: beside how it is sorted now. */
+const SORTED: ReadonlyArray<readonly [sort: string, users: string[], heads: string[]]> = [
+  ['username', NAMES.toSorted(), ['-username ascending', 'email', '-created']],
+  ['-username', NAMES.toSorted().reverse(), ['username descending', 'email', '-created']],
+  ['email', BY_EMAIL, ['username', '-email ascending', '-created']],
+  ['-email', BY_EMAIL.toReversed(), ['username', 'email descending', '-created']],
+  ['created', NAMES, ['username', 'email', '-created ascending']],
+  ['-created', NAMES.toReversed(), ['username', 'email', 'created descending']],
+];
+
+for (const [sort, users, heads] of SORTED) {
+  test(`the page is sorted by ${sort}, and its heads lead to other orders of the same users`, async () => {
+    assert.deepEqual((await shown(`sort=${sort}`)).users, users);
+    const { text } = await shown(`sort=${sort}&role=super_admin&limit=1&page=2`);
+    const links = text.matchAll(
+      /<th\s+scope="col"\s+(?:aria-sort="(\w+)")?>\s*<a\s+href="([^"]+)">/g,
+    );
+    const leads = [...links].map(([, state, address = '']) => {
+      const { searchParams: query } = new URL(decode(address), ORIGIN);
+      assert.deepEqual([query.get('role'), query.get('page')], ['super_admin', '1']);
+      return [query.get('sort'), state].filter(Boolean).join(' ');
+    });
+    assert.deepEqual(leads, heads);
+  });
+}
+
+test('the pages lead to each other, and each to the same users as CSV', async () => {
+  const linkOn = (text: string, kind: string) =>
+    decode(new RegExp(`<a href="([^"]+)" ${kind}`).exec(text)?.[1] ?? '');
+  /** The users of a page and of those to which it leads, which have one each. */
+  async function walk(kind: string, query: string): Promise<string[]> {
+    const { users, text } = await shown(query);
+    const csv = await visit(linkOn(text, 'download'), { cookie });
+    assert.match(csv.text, /"bruno"[^]*"amber"[^]*"admin"/);
+    assert.equal(csv.text.split('\r\n').length, 5);
+    const [, more = ''] = linkOn(text, kind).split('?');
+    return more === '' ? users : [...users, ...(await walk(kind, more))];
+  }
+  const query = 'state=active&sort=-created&limit=1';
+  assert.deepEqual(await walk('rel="next"', query), ['bruno', 'amber', 'admin']);
+  assert.deepEqual(await walk('rel="prev"', `${query}&page=3`), ['admin', 'amber', 'bruno']);
 });
 
 test('the page says who waits for a link, and who looks', async () => {

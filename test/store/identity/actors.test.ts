@@ -6,18 +6,25 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, test, type TestContext } from 'node:test';
+import type { TransactionSql } from 'postgres';
 import { connect } from '../../../scripts/postgres.ts';
+import { createTotpKey } from '../../../src/identity/factors/codes.ts';
 import { createRoutes } from '../../../src/identity/routes.ts';
+import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
+import { addTotp } from '../../../src/identity/store/signin/factors.ts';
+import { findUser } from '../../../src/identity/store/users.ts';
+import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { startIdentity } from '../../support/api-users.ts';
 import { meanwhile } from '../../support/meanwhile.ts';
 import { newName, type Person, storedIn, storeUser } from '../../support/stored-users.ts';
-import { assertError, PASSWORD } from '../../support/users.ts';
+import { assertError, openIdentity, PASSWORD } from '../../support/users.ts';
 
 const routes = await createRoutes(null);
 
 const { databaseUrl, sql, call } = await startIdentity({ after }, { SELF_DELETION: 'on' });
 const other = connect(databaseUrl);
 after(() => other.end());
+const database = openIdentity({ after }, databaseUrl);
 
 type Kind = 'session' | 'key' | 'key without a user';
 /** `user` and `id`: of the caller, and of its session or key. */
@@ -250,3 +257,25 @@ test('a change with several rows in the trail fails if one of them cannot be wri
     });
   }
 });
+
+for (const [what, change] of [
+  ['', null],
+  ['once it has a second factor', sql`second_factor = true`],
+  ['after the password has changed', sql`updated_at = now() + interval '1 s'`],
+] as const) {
+  test(`the password alone sets up ${change ? 'no' : 'an'} app for an account ${what}`, async () => {
+    const { user_id: user } = await storeUser(sql);
+    // As a sign-in by password alone sets up the first app: without a caller.
+    const enrol = async () => {
+      const checkedAt = (await findUser(database, user))?.updated_at ?? assert.fail();
+      const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
+      return addTotp(database, COMMAND_LINE, sealSecret(key, 'c2VjcmV0', user), 1, checkedAt);
+    };
+    const hold = (held: TransactionSql) =>
+      held`update identity.users set ${change ?? sql`enabled = enabled`} where id = ${user}`;
+    const [added] = await meanwhile(sql, hold, () => [enrol()]);
+    assert.equal(added === null, change !== null);
+    const apps = await sql`select from identity.totp where user_id = ${user}`;
+    assert.equal(apps.length, change ? 0 : 1);
+  });
+}

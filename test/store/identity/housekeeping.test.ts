@@ -7,6 +7,7 @@ import { after, beforeEach, test } from 'node:test';
 import { createIdentity } from '../../../src/identity/service.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { createJobs, writeLastSeen } from '../../../src/identity/store/housekeeping.ts';
+import { readNotices } from '../../../src/identity/store/notices.ts';
 import { removeUser } from '../../../src/identity/users.ts';
 import { createMetrics } from '../../../src/platform/runtime/metrics.ts';
 import { createDatabase } from '../../support/database.ts';
@@ -281,4 +282,21 @@ test('generated passwords that expire within six hours are counted', async () =>
   }
   await one.run('count the generated passwords that expire soon');
   assert.match(one.metrics(), /^gatehouse_temporary_passwords_ending 2$/m);
+});
+
+test('notices cover the given time, and failures only in large numbers', async () => {
+  const since = '2030-01-01T00:00:00Z';
+  const until = '2030-01-02T00:00:00Z';
+  const read = () => readNotices(one.database, since, until);
+  const add = (event: string, at: string, count = 1) => sql`
+    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
+    select gen_random_uuid(), ${at}, ${event}, 'nobody', ${ada}, 1, ''
+    from generate_series(1, ${count})`;
+  for (const at of [since, '2030-01-02T00:00:01Z']) await add('link.used', at);
+  await add('login.failed', until, 9);
+  assert.deepEqual(await read(), []);
+  await add('link.used', until);
+  await add('factor.failed', until);
+  const told = ['links used: 1, for 1 accounts', 'wrong passwords and codes: 10, for 1 accounts'];
+  assert.deepEqual(await read(), told);
 });

@@ -7,21 +7,17 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { after, beforeEach } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import type { ISql, TransactionSql } from 'postgres';
-import { createTotpKey } from '../../../src/identity/factors/codes.ts';
+import type { ISql } from 'postgres';
 import { changePassword, login } from '../../../src/identity/login.ts';
 import type { Account } from '../../../src/identity/model.ts';
 import { hashPassword } from '../../../src/identity/passwords.ts';
 import { createIdentity, type IdentityService } from '../../../src/identity/service.ts';
 import { COMMAND_LINE } from '../../../src/identity/store/audit.ts';
 import { replaceHash } from '../../../src/identity/store/hashes.ts';
-import { readNotices } from '../../../src/identity/store/notices.ts';
 import { logOutSession, revokeSession } from '../../../src/identity/store/session-ends.ts';
 import * as store from '../../../src/identity/store/sessions.ts';
-import { addTotp } from '../../../src/identity/store/signin/factors.ts';
 import { findAccount, findUser } from '../../../src/identity/store/users.ts';
 import { createSessionToken } from '../../../src/identity/token.ts';
-import { sealSecret } from '../../../src/platform/crypto/service-secret.ts';
 import { Failure } from '../../../src/platform/http/route/errors.ts';
 import { createLimiter } from '../../../src/platform/runtime/limiter.ts';
 import { createLog } from '../../../src/platform/runtime/log.ts';
@@ -185,45 +181,6 @@ test('a check of a token and its session agree on whether it has ended, for ever
   }
 });
 
-test('notices cover the given time, and failures only in large numbers', async () => {
-  const since = '2030-01-01T00:00:00Z';
-  const until = '2030-01-02T00:00:00Z';
-  const read = () => readNotices(database, since, until);
-  const add = (event: string, at: string, count = 1) => sql`
-    insert into identity.audit (id, created_at, event, via, user_id, count, detail)
-    select gen_random_uuid(), ${at}, ${event}, 'nobody', ${one}, 1, ''
-    from generate_series(1, ${count})`;
-  for (const at of [since, '2030-01-02T00:00:01Z']) await add('link.used', at);
-  await add('login.failed', until, 9);
-  assert.deepEqual(await read(), []);
-  await add('link.used', until);
-  await add('factor.failed', until);
-  const told = ['links used: 1, for 1 accounts', 'wrong passwords and codes: 10, for 1 accounts'];
-  assert.deepEqual(await read(), told);
-});
-
-for (const [what, change] of [
-  ['', null],
-  ['once it has a second factor', sql`second_factor = true`],
-  ['after the password has changed', sql`updated_at = now() + interval '1 s'`],
-] as const) {
-  test(`the password alone sets up ${change ? 'no' : 'an'} app for an account ${what}`, async () => {
-    const user = await addUser(database, `app-${what.length}`);
-    // As a sign-in by password alone sets up the first app: without a caller.
-    const enrol = async () => {
-      const checkedAt = (await findUser(database, user))?.updated_at ?? assert.fail();
-      const key = createTotpKey('identity-secret-for-tests-0123456789abcdef');
-      return addTotp(database, COMMAND_LINE, sealSecret(key, 'c2VjcmV0', user), 1, checkedAt);
-    };
-    const hold = (held: TransactionSql) =>
-      held`update identity.users set ${change ?? sql`enabled = enabled`} where id = ${user}`;
-    const [added] = await meanwhile(sql, hold, () => [enrol()]);
-    assert.equal(added === null, change !== null);
-    const apps = await sql`select from identity.totp where user_id = ${user}`;
-    assert.equal(apps.length, change ? 0 : 1);
-  });
-}
-
 // --- Logins
 
 const withCost = (logN: number, more: Partial<IdentityService> = {}): IdentityService => {
@@ -353,6 +310,12 @@ test('the answer to a throttled login is delayed', async () => {
   while (delayedAnswers.running() === 0 && !isAnswered) await turn();
   assert.equal(isAnswered, false);
   assert.equal(await answer, 'too_many_requests');
+  // Beyond the limit of delayed answers, it is the same.
+  const { opened, open } = latch();
+  const held = delayedAnswers.run(() => opened);
+  assert.equal(await attempt(), 'too_many_requests');
+  open();
+  await held;
 });
 
 test('a login succeeds though its hash cannot be renewed: the session has been made', async () => {
@@ -371,28 +334,58 @@ test('a login succeeds though its hash cannot be renewed: the session has been m
   assert.equal(await costOf('user-unrenewed'), costs(5));
 });
 
+// --- Changes of the own password
+
+/** @returns `changed`, or the code of the failure */
+async function tryChange(service: IdentityService, id: string, sessionId = '') {
+  const user = (await findUser(database, id)) ?? assert.fail();
+  const state = { ended: false, hasTemporaryPassword: false, age: 0, isProven: true };
+  const session = { id: sessionId, ...state, last_seen_is_old: false, user };
+  const caller = { session, key: null, user };
+  const body = { current_password: PASSWORD, new_password: 'another passphrase' };
+  const call = { request: REQUEST, caller, path: {}, query: {}, body };
+  return async () => {
+    const outcome = await changePassword(call, service);
+    return outcome instanceof Failure ? outcome.code : 'changed';
+  };
+}
+
+for (const [what, hashes, outcome] of [
+  ['the renewal of the hash', [PASSWORD], 'changed'],
+  ['two renewals', [PASSWORD, PASSWORD], 'invalid_credentials'],
+  ['another password', [OTHER_PASSWORD], 'invalid_credentials'],
+] as const) {
+  test(`a password change that is overtaken by ${what} ends with: ${outcome}`, async () => {
+    const username = `user-${what.replaceAll(' ', '-')}`;
+    const id = await addUser(database, username);
+    const limiter = createLimiter(1, 8, 'a hash');
+    const left: string[] = [...hashes];
+    let last = '';
+    // New hashes have priority: the current password was right when they are made.
+    const run: typeof limiter.run = async (work, isNew) => {
+      const next = isNew ? left.shift() : undefined;
+      if (next) {
+        await setHash(4, next)(sql, username);
+        last = await hashOf(username);
+      }
+      return limiter.run(work, isNew);
+    };
+    const service = withCost(4, { hashing: { ...limiter, run } });
+    const change = await tryChange(service, id, (await openSession(username)).id);
+    assert.equal(await change(), outcome);
+    assert.equal((await hashOf(username)) === last, outcome !== 'changed');
+    assert.deepEqual([left, await countSessions()], [[], outcome === 'changed' ? 2 : 1]);
+  });
+}
+
 test('a password change does not reach another user who has taken over the username', async () => {
-  const user = (await findUser(database, await addUser(database, 'first-name'))) ?? assert.fail();
+  const user = await addUser(database, 'first-name');
   const other = await addUser(database, 'second-name');
-  for (const [name, id] of Object.entries({ 'third-name': user.id, 'first-name': other }))
+  const change = await tryChange(withCost(4), user);
+  for (const [name, id] of Object.entries({ 'third-name': user, 'first-name': other }))
     await sql`update identity.users set username = ${name}, username_key = ${name}
       where id = ${id}`;
-  const session = {
-    id: '',
-    ended: false,
-    hasTemporaryPassword: false,
-    age: 0,
-    isProven: true,
-    last_seen_is_old: false,
-    user,
-  };
-  const body = { current_password: PASSWORD, new_password: 'another passphrase' };
-  const caller = { session, key: null, user };
   const before = await hashOf('first-name');
-  const outcome = await changePassword(
-    { request: REQUEST, caller, path: {}, query: {}, body },
-    withCost(4),
-  );
-  assert.equal(outcome instanceof Failure && outcome.code, 'invalid_credentials');
+  assert.equal(await change(), 'invalid_credentials');
   assert.equal(await hashOf('first-name'), before);
 });

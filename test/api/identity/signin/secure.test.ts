@@ -47,6 +47,8 @@ test('a secured account is out of the hands of whoever used it, and its user get
 
   const secured = await there(user.id);
   assert.equal(secured.status, 200, secured.text);
+  // Without a factor, none is counted.
+  assert.equal((await there((await enter()).id)).status, 200);
   const { text } = await ask('GET', `${replica.url.metrics}/metrics`);
   assert.match(text, /^gatehouse_factor_events_total\{factor="all",event="removed"\} 1$/m);
   const { message, status, link, expires_at, ...others } = secured.json.data;
