@@ -204,9 +204,13 @@ test('malformed points and titles are refused with the member, and nothing is st
       assert.match(json.error.fields[0].message, /^must be a point of P-256, uncompressed/);
     }
   }
-  const { status, json } = await askFor({ title: 'Password\u202eof the shop' });
-  const field = { path: '/title', message: 'must be one line without control characters' };
-  assert.deepEqual([status, json.error.fields], [400, [field]]);
+  for (const [title, message] of [
+    ['Password\u202eof the shop', 'must be one line without control characters'],
+    [' \u00a0\u200b', 'must have a visible character'],
+  ] as const) {
+    const { status, json } = await askFor({ title });
+    assert.deepEqual([status, json.error.fields], [400, [{ path: '/title', message }]]);
+  }
   assert.deepEqual(await stored(asked), [0, null]);
   assert.equal((await answer(asked)).status, 201);
 });

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -66,4 +67,19 @@ test('without a directory here, it is the temporary one; without that, the file 
   assert.ok(error instanceof OperationFailed);
   assert.match(error.message, /"base64 -d" restores it$/);
   assert.deepEqual(Buffer.from(stdout, 'base64'), bytes);
+});
+
+test('on a full disk nothing is left of the file, and it is saved elsewhere or printed', async (t) => {
+  const file = await open(join(root, 'any'), 'w');
+  await file.close();
+  const files: Pick<FileHandle, 'writeFile'> = Object.getPrototypeOf(file);
+  const fill = (disks: number) =>
+    t.mock.method(files, 'writeFile', () => Promise.reject(new Error('full')), { times: disks });
+  fill(1);
+  assert.equal((await receive('a.pdf')).stderr, saved(join(tmpdir(), 'a.pdf')));
+  fill(2);
+  const { error, stdout } = await receive('b.pdf');
+  assert.ok(error instanceof OperationFailed);
+  assert.deepEqual(Buffer.from(stdout, 'base64'), bytes);
+  assert.deepEqual([readdirSync('.'), readdirSync(tmpdir())], [[], ['a.pdf']]);
 });

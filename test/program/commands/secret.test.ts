@@ -102,6 +102,13 @@ test('get opens what a page has encrypted', async () => {
   const wrong = await get(`${link}\nsaid by fax`);
   assertRefused(wrong, 1, /The passphrase is wrong\. No read was used/);
   assert.equal((await get(`${link}\nsaid by phone`)).stdout, 'locked\n');
+  // Only the content tells the whole key of another secret from the right one.
+  const once = await share(TEXT, text);
+  const foreign = await get(once.slice(0, -48) + plainKey(randomBytes(32)));
+  const said =
+    /: the secret was read, but does not open with this key: ask the sender for another$/m;
+  assertRefused(foreign, 1, said);
+  assert.equal(await reads(once), 1);
 });
 
 test('a file goes into a pipe byte by byte, and its name to standard error', async () => {

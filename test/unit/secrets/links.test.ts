@@ -94,7 +94,13 @@ test('a link is found with any mark behind it, as it is or encoded', () => {
 });
 
 test('the base of a link has its port and the folder of the service', () => {
-  for (const base of ['http://localhost:8080', 'https://example.org/gatehouse', 'https://[::1]:8'])
+  for (const base of [
+    'http://localhost:8080',
+    'https://example.org/gatehouse',
+    'https://[::1]:8',
+    // Not UTF-8: what cannot be decoded stays as it is.
+    'https://example.org/caf%E9',
+  ])
     assert.equal(findLink(`${base}/s/${ID}%23${KEY}`, KINDS)?.base, base);
   assert.equal(findLink(`/s/${ID}#${KEY}`, KINDS)?.base, '', 'only at the start of the text');
   assert.equal(findLink(`https://a host/s/${ID}#${KEY}`, KINDS), null);
