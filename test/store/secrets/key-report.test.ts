@@ -8,6 +8,7 @@ import { after, test, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase } from '../../support/database.ts';
+import { keepExpired } from '../../support/expired.ts';
 import {
   type Answer,
   ask,
@@ -192,6 +193,8 @@ test('what has ended is not found without its server secret, without an error or
     [`/r/${asked.id}`, { key: asked.receipt }],
   ] as const)
     assert.equal(codeOf(await post(path, body)), 'not_found', path);
+  const expired = await keepExpired(sql);
+  assert.equal(codeOf(await without.decrypt(expired.id, expired.secret)), 'not_found');
   assert.deepEqual([errors().length, await attempts()], [reported, 0]);
 });
 
