@@ -158,6 +158,8 @@ test('each user sees their own secrets and requests, newest first, and no key', 
   ]);
   assert.deepEqual(await linksOf(grace), [[other, 'stored', null]]);
   assert.doesNotMatch((await listOf(ada)).text, /secret|receipt|key|digest/);
+  const { json } = await send('POST', `/request/${asked}`, {}, { key: REQUEST.digest });
+  assert.equal(json.asker, 'ada', 'who answers sees who asks');
 });
 
 test('the list has the newest 100 of secrets and requests together', async () => {

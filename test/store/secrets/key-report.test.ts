@@ -215,3 +215,10 @@ test('a wrong key counts if its server secret is there, also of an altered secre
   const status = await both.post(`/s/${earlier.id}/status`, { secret: earlier.secret });
   assert.equal(codeOf(status), 'secret_damaged');
 });
+
+test('an answer after a rotation leaves its request under the earlier server secret', async () => {
+  const asked = await request();
+  assert.equal((await both.answer(asked)).status, 201);
+  const { json } = await both.post(`/request/${asked.id}`, { key: asked.receipt });
+  assert.equal(json.status, 'answered');
+});
