@@ -1,7 +1,7 @@
 /** Where `secret get` saves a file on a terminal. The secret may be deleted by then. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,6 +38,7 @@ test('a file never overwrites another one, and keeps its extension', async () =>
   for (const name of ['a.b (1).pdf', 'a.b (2).pdf']) {
     assert.equal((await receive('a.b.pdf')).stderr, saved(name, 'a.b.pdf'));
     assert.deepEqual(readFileSync(name), bytes);
+    assert.equal(statSync(name).mode & 0o777, 0o600, 'nobody else can read it');
   }
   assert.equal(readFileSync('a.b.pdf', 'utf8'), 'mine');
 });

@@ -64,7 +64,9 @@ test('put: stores the input as it is, but a single line without its end; get pri
     assert.ok((await client.decrypt(id, secret)).json.password === stored, input);
     // A single line gets its end back.
     const printed = stored.includes('\n') ? stored : `${stored}\n`;
-    assert.ok((await get(link)).stdout === printed, JSON.stringify(input.slice(0, 40)));
+    const opened = await get(link);
+    assert.ok(opened.stdout === printed, JSON.stringify(input.slice(0, 40)));
+    assert.equal(opened.stderr, '');
   }
   const locked = await put('five words\r\none\ntwo\n', '--passphrase');
   assert.equal((await get(`${locked}\nfive words`)).stdout, 'one\ntwo\n');
@@ -77,8 +79,8 @@ test('put: invalid input is an error, and nothing is stored', async () => {
     ['', 2, /secret put: no secret on standard input/],
     [Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
     [Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
-    ['x'.repeat(64_513), 2, /must have at most 64512 bytes/],
-    [`${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
+    ['x'.repeat(64_513), 2, /: the secret must have at most 64512 bytes/],
+    [`${'x'.repeat(64_511)}ü`, 2, /: the secret must have at most 64512 bytes/],
     ['x'.repeat(200_000), 1, /too large/],
     // As JSON, it becomes twice as long.
     ['"'.repeat(32_768), 1, /too large/],
