@@ -123,6 +123,7 @@ test('a file goes into a pipe byte by byte, and its name to standard error', asy
   const large = randomBytes(35_000).toString('hex');
   writeFileSync(path, large);
   const link = await put('by phone\n', '--file', path, '--passphrase');
+  assertRefused(await get(link), 1, /this secret requires a passphrase/);
   const opened = await get(`${link}\nby phone`);
   assert.equal(opened.stderr, 'File "名前 1.bin", 70000 bytes.\n');
   assert.ok(opened.stdout === large);
