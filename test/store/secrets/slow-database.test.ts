@@ -152,8 +152,8 @@ test('without a database: every operation is 503 with Retry-After, and no data i
     assertUnavailable(answer);
   await untilSql(async () => !(await isReady()), 'it is not ready');
   assert.equal((await ask('GET', `${base}/livez`)).status, 200);
-  for (const bearer of [undefined, 'wrong'])
-    assert.equal((await ask('GET', `${base}/api/store`, { bearer })).status, 401);
+  for (const token of [{}, { bearer: 'wrong' }])
+    assert.equal((await ask('GET', `${base}/api/store`, token)).status, 401);
   assert.equal((await encrypt({ password: '' })).status, 400);
   assert.deepEqual(await rowOf(id), UNREAD);
 
