@@ -158,6 +158,31 @@ test('each user sees their own secrets and requests, newest first, and no key', 
   ]);
   assert.deepEqual(await linksOf(grace), [[other, 'stored', null]]);
   assert.doesNotMatch((await listOf(ada)).text, /secret|receipt|key|digest/);
+  const { json } = await send('POST', `/request/${asked}`, {}, { key: REQUEST.digest });
+  assert.equal(json.asker, 'ada', 'who answers sees who asks');
+});
+
+test('the list has the newest 100 of secrets and requests together', async () => {
+  const alan = await signIn('alan');
+  const { creator } = await storedSecret(sql, await make(alan, 'encrypt'));
+  await sql`delete from secrets.secrets where creator = ${creator}`;
+  // By turns, named by their age, and stored from the oldest on.
+  await sql`
+    insert into secrets.secrets (id, created_at, creator, key_id, commitment, blob, tag)
+    select lpad(age::text, 32, '0')::uuid, timestamptz '2026-01-01' - age * interval '1 s',
+      ${creator}, '', '', '', ''
+    from generate_series(299, 1, -2) age`;
+  await sql`
+    insert into secrets.requests (id, created_at, creator, kind, title, public_key, digest,
+      key_digest, max_reads, seconds, expires_at, key_id, tag)
+    select lpad(age::text, 32, '0')::uuid, timestamptz '2026-01-01' - age * interval '1 s',
+      ${creator}, 'text', '', '', '', '', 1, 60, now() + interval '1 h', '', ''
+    from generate_series(300, 2, -2) age`;
+  const ages = (await linksOf(alan)).map(([id]) => Number(String(id).slice(-12)));
+  assert.deepEqual(
+    ages,
+    Array.from({ length: 100 }, (_, at) => at + 1),
+  );
 });
 
 test('ended and answered links show how they ended', async () => {

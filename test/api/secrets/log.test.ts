@@ -8,6 +8,7 @@ import { test } from 'node:test';
 import { ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
 import { meanwhile } from '../../support/meanwhile.ts';
 import { onOneServer } from '../../support/one-server.ts';
+import { requestsClient } from '../../support/secret-requests.ts';
 import {
   type SecretsClient,
   secretsClient,
@@ -85,6 +86,23 @@ test('one line and one count for storing, reading and deleting a secret', async 
     assertEvent(await traced((by) => by.remove(id)), 'deleted', id, keyId);
     assertEvent(await traced(read), 'read failed', id, keyId, 'unknown or ended');
   }
+});
+
+test('one line and one count for asking, answering and withdrawing a request', async () => {
+  const { request, answerBody, post } = requestsClient(base);
+  const asked = await request();
+  const answering = await traced(async (_, headers) => {
+    const sent = { ...headers, 'x-link-key': asked.digest };
+    await post(`/answer/${asked.id}`, await answerBody(asked, TEXT), sent);
+  });
+  assertEvent(answering, 'stored', asked.id, await keyIdOf(asked.id));
+  let id = '';
+  const asking = await traced(async (_, headers) => {
+    const options = { bearer: AUTH_TOKEN, body: asked.body, headers };
+    id = (await ask('POST', `${base}/api/store/request`, options)).json.id;
+  });
+  assertEvent(asking, 'requested', id, null);
+  assertEvent(await traced((by) => by.remove(id)), 'request withdrawn', id, null);
 });
 
 test('each failed read is one line with its reason and one count', async () => {

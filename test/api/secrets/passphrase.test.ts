@@ -175,6 +175,14 @@ test('correct passphrases sent together give their attempts back, and do not cle
   assert.deepEqual(await wrongFrom(address, kept, 2), [403, 429]);
 });
 
+test('an attempt that cannot be given back counts, and the secret opens all the same', async (t) => {
+  const { id, secret } = await locked(1);
+  await sql`alter table secrets.throttles add constraint kept check (attempts > 0)`;
+  t.after(() => sql`alter table secrets.throttles drop constraint kept`);
+  assert.equal((await decrypt(id, secret, PASSPHRASE)).json.password, TEXT);
+  assert.equal(await attempts(), 2);
+});
+
 // --- Overload
 
 async function hashes(): Promise<string> {

@@ -9,7 +9,7 @@ import {
   openAnswerKeys,
 } from '../../../src/secrets/pages/request-keys.js';
 import { openConnections } from '../../support/connections.ts';
-import { type Answer, ask, AUTH_TOKEN, launch } from '../../support/gatehouse.ts';
+import { type Answer, ask, AUTH_TOKEN, launch, startGatehouse } from '../../support/gatehouse.ts';
 import { type Asked, expireRequest, requestsClient, TITLE } from '../../support/secret-requests.ts';
 import { wrongKey } from '../../support/secrets.ts';
 import { exchange } from '../../support/socket.ts';
@@ -72,6 +72,23 @@ test('an answer is an ordinary secret: read once, with a receipt and an expiry',
   assert.deepEqual([await statusOf(asked), byKey.status, byKey.reads], ['read', 'read', 1]);
 });
 
+test('an answer is read as often as its request allows', async () => {
+  const asked = await request({ max_reads: 2 });
+  await answer(asked, 'twice');
+  for (const status of ['stored', 'read']) {
+    assert.equal(await readAnswer(asked), 'twice');
+    assert.equal(await statusOf(asked), status);
+  }
+});
+
+test('if secrets never expire by default, a request is open as long as one may be', async (t) => {
+  const limits = { SHARE_PAGES: 'on', SECRET_TTL: '0' };
+  const { url } = await startGatehouse(t, ['secrets'], databaseUrl, limits);
+  const { id } = await requestsClient(url.secrets).request();
+  const [row] = await sql`select seconds from secrets.requests where id = ${id}`;
+  assert.equal(row?.seconds, 30 * 86_400);
+});
+
 const manyBodies = (asked: Asked, count: number) =>
   Promise.all(Array.from({ length: count }, (_, at) => answerBody(asked, `answer ${at}`)));
 
@@ -97,19 +114,23 @@ test('a withdrawal and 8 answers at once: one of them wins', async () => {
   assert.equal(secrets, ending === 'answered' ? 1 : 0);
 });
 
-test('a sender withdraws its own requests only, an operator all', async () => {
+test('a sender withdraws its own requests and deletes their answers, an operator all', async () => {
   const database = openConnections({ after }, databaseUrl, 'secrets');
   const tokenOf = async (role: 'sender' | 'operator') =>
     (await createSecretToken(database, { name: role, role })).token;
   const owner = await tokenOf('sender');
   const outcomes = [];
   for (const token of [await tokenOf('sender'), owner, await tokenOf('operator')]) {
-    const { request: body } = await createRequest('text', TITLE);
-    const { id } = (await asSender('POST', '/api/store/request', body, owner)).json;
-    const { json } = await asSender('DELETE', `/api/store/${id}`, undefined, token);
-    outcomes.push(json.status ?? json.error.code);
+    for (const isAnswered of [false, true]) {
+      const { key, request: body } = await createRequest('text', TITLE);
+      const { id, receipt } = (await asSender('POST', '/api/store/request', body, owner)).json;
+      if (isAnswered) await answer({ id, receipt, key, digest: body.digest, body });
+      const { json } = await asSender('DELETE', `/api/store/${id}`, undefined, token);
+      outcomes.push(json.status ?? json.error.code);
+    }
   }
-  assert.deepEqual(outcomes, ['not_found', 'withdrawn', 'withdrawn']);
+  const own = ['withdrawn', 'deleted'];
+  assert.deepEqual(outcomes, ['not_found', 'not_found', ...own, ...own]);
 });
 
 test('nothing is stored for an unknown, withdrawn, expired or answered request', async () => {
@@ -175,6 +196,8 @@ test('an answer that was begun counts, whether or not its body arrives', async (
     assert.equal(await replyToHead(id, digest, '203.0.113.21'), 100);
   assert.equal(await replyToHead(id, digest, '203.0.113.21'), 'too_many_requests');
   assert.equal(await replyToHead(id, digest, '203.0.113.22'), 100);
+  const other = await request();
+  assert.equal(await replyToHead(other.id, other.digest, '203.0.113.21'), 100);
 });
 
 test('an answer that cannot be stored leaves its request open', async () => {
@@ -204,9 +227,13 @@ test('malformed points and titles are refused with the member, and nothing is st
       assert.match(json.error.fields[0].message, /^must be a point of P-256, uncompressed/);
     }
   }
-  const { status, json } = await askFor({ title: 'Password\u202eof the shop' });
-  const field = { path: '/title', message: 'must be one line without control characters' };
-  assert.deepEqual([status, json.error.fields], [400, [field]]);
+  for (const [title, message] of [
+    ['Password\u202eof the shop', 'must be one line without control characters'],
+    [' \u00a0\u200b', 'must have a visible character'],
+  ] as const) {
+    const { status, json } = await askFor({ title });
+    assert.deepEqual([status, json.error.fields], [400, [{ path: '/title', message }]]);
+  }
   assert.deepEqual(await stored(asked), [0, null]);
   assert.equal((await answer(asked)).status, 201);
 });

@@ -52,7 +52,7 @@ test('only holders of its key learn how a secret ended', async () => {
     [await keepExpired(sql), 'expired'],
   ] as const) {
     const { json } = await stateOf(id, secret);
-    assert.equal(json.status, status);
+    assert.deepEqual([json.status, json.passphrase], [status, false]);
     assert.ok(Date.parse(json.ended_at) <= Date.now());
     assert.equal(outcomeOf(await stateOf(id, wrongKey())), NOT_FOUND);
     assert.equal(outcomeOf(await open(id, secret)), NOT_FOUND);

@@ -105,6 +105,9 @@ test('after a restore, what ended since the backup is valid until `restored` end
   assert.deepEqual(await stored(), ['deleted', 'stored']);
   const [asked] = await backup.sql`select ending from secrets.requests where id = ${request?.id}`;
   assert.equal(asked?.ending, 'withdrawn');
+  // The receipt is removed so long after that.
+  const [gone] = await backup.sql`select ended_at from secrets.secrets where id = ${once.id}`;
+  assert.ok(gone?.ended_at instanceof Date);
 
   for (const words of ['identity', 'secrets --all', 'webhook'])
     assert.equal((await restored(`${words} --confirm`)).code, 0, words);

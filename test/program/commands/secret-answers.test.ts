@@ -63,6 +63,7 @@ test('put: no reply of the service turns end-to-end encryption off', async (t) =
     home.answer(reply(200, { share_pages, ...STORED }));
     const put = await run(['put', '--passphrase'], home.url, 'marked-words\nmarked-text');
     assert.equal(put.code, 0, put.stderr);
+    assert.match(put.stderr, /^Stored\. (Link|Id and key) \(shown only once\):\n$/);
   }
   assert.equal(home.received.length, 8);
   assert.doesNotMatch(JSON.stringify(home.received), /marked-(words|text)/);
@@ -116,6 +117,7 @@ test('an unexpected reply is exit 1, and nothing is printed', async (t) => {
     assertRefused(await run(['get', `${home.url}/s/${ID}`], home.url), 1, UNEXPECTED);
     assertRefused(await run(['put'], home.url), 1, UNEXPECTED);
   }
+  home.answer(reply(200, { id: ID }));
   for (const words of ['status', 'delete'])
     assertRefused(await run([words, ID], home.url), 1, UNEXPECTED);
 });

@@ -1,7 +1,8 @@
 /** Where `secret get` saves a file on a terminal. The secret may be deleted by then. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -37,6 +38,7 @@ test('a file never overwrites another one, and keeps its extension', async () =>
   for (const name of ['a.b (1).pdf', 'a.b (2).pdf']) {
     assert.equal((await receive('a.b.pdf')).stderr, saved(name, 'a.b.pdf'));
     assert.deepEqual(readFileSync(name), bytes);
+    assert.equal(statSync(name).mode & 0o777, 0o600, 'nobody else can read it');
   }
   assert.equal(readFileSync('a.b.pdf', 'utf8'), 'mine');
 });
@@ -66,4 +68,19 @@ test('without a directory here, it is the temporary one; without that, the file 
   assert.ok(error instanceof OperationFailed);
   assert.match(error.message, /"base64 -d" restores it$/);
   assert.deepEqual(Buffer.from(stdout, 'base64'), bytes);
+});
+
+test('on a full disk nothing is left of the file, and it is saved elsewhere or printed', async (t) => {
+  const file = await open(join(root, 'any'), 'w');
+  await file.close();
+  const files: Pick<FileHandle, 'writeFile'> = Object.getPrototypeOf(file);
+  const fill = (disks: number) =>
+    t.mock.method(files, 'writeFile', () => Promise.reject(new Error('full')), { times: disks });
+  fill(1);
+  assert.equal((await receive('a.pdf')).stderr, saved(join(tmpdir(), 'a.pdf')));
+  fill(2);
+  const { error, stdout } = await receive('b.pdf');
+  assert.ok(error instanceof OperationFailed);
+  assert.deepEqual(Buffer.from(stdout, 'base64'), bytes);
+  assert.deepEqual([readdirSync('.'), readdirSync(tmpdir())], [[], ['a.pdf']]);
 });

@@ -70,7 +70,11 @@ test('--wait prints the answer to standard output, and the links to standard err
 test('a link that was cut or altered is refused before anything is sent', async () => {
   const { send, keep } = await request('x');
   const whole = /the link is incomplete or has a mistake, or is of another version/;
-  for (const wrong of [send.slice(0, -1), send.replace(base, 'https://')])
+  for (const wrong of [
+    send.slice(0, -1),
+    send.replace(base, 'https://'),
+    send.replace(base, 'https://['),
+  ])
     assertRefused(await answer(wrong, 'x'), 2, whole);
   const changed = keep.slice(0, -1) + (keep.endsWith('A') ? 'B' : 'A');
   for (const wrong of [keep.slice(0, -1), changed]) assertRefused(await get(wrong), 1, whole);

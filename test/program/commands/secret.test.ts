@@ -64,7 +64,9 @@ test('put: stores the input as it is, but a single line without its end; get pri
     assert.ok((await client.decrypt(id, secret)).json.password === stored, input);
     // A single line gets its end back.
     const printed = stored.includes('\n') ? stored : `${stored}\n`;
-    assert.ok((await get(link)).stdout === printed, JSON.stringify(input.slice(0, 40)));
+    const opened = await get(link);
+    assert.ok(opened.stdout === printed, JSON.stringify(input.slice(0, 40)));
+    assert.equal(opened.stderr, '');
   }
   const locked = await put('five words\r\none\ntwo\n', '--passphrase');
   assert.equal((await get(`${locked}\nfive words`)).stdout, 'one\ntwo\n');
@@ -77,8 +79,8 @@ test('put: invalid input is an error, and nothing is stored', async () => {
     ['', 2, /secret put: no secret on standard input/],
     [Buffer.from('fffefdfc', 'hex'), 2, /standard input is not UTF-8 text/],
     [Buffer.from('text ü').subarray(0, -1), 2, /standard input is not UTF-8 text/],
-    ['x'.repeat(64_513), 2, /must have at most 64512 bytes/],
-    [`${'x'.repeat(64_511)}ü`, 2, /must have at most 64512 bytes/],
+    ['x'.repeat(64_513), 2, /: the secret must have at most 64512 bytes/],
+    [`${'x'.repeat(64_511)}ü`, 2, /: the secret must have at most 64512 bytes/],
     ['x'.repeat(200_000), 1, /too large/],
     // As JSON, it becomes twice as long.
     ['"'.repeat(32_768), 1, /too large/],
@@ -102,6 +104,13 @@ test('get opens what a page has encrypted', async () => {
   const wrong = await get(`${link}\nsaid by fax`);
   assertRefused(wrong, 1, /The passphrase is wrong\. No read was used/);
   assert.equal((await get(`${link}\nsaid by phone`)).stdout, 'locked\n');
+  // Only the content tells the whole key of another secret from the right one.
+  const once = await share(TEXT, text);
+  const foreign = await get(once.slice(0, -48) + plainKey(randomBytes(32)));
+  const said =
+    /: the secret was read, but does not open with this key: ask the sender for another$/m;
+  assertRefused(foreign, 1, said);
+  assert.equal(await reads(once), 1);
 });
 
 test('a file goes into a pipe byte by byte, and its name to standard error', async () => {
@@ -114,6 +123,7 @@ test('a file goes into a pipe byte by byte, and its name to standard error', asy
   const large = randomBytes(35_000).toString('hex');
   writeFileSync(path, large);
   const link = await put('by phone\n', '--file', path, '--passphrase');
+  assertRefused(await get(link), 1, /this secret requires a passphrase/);
   const opened = await get(`${link}\nby phone`);
   assert.equal(opened.stderr, 'File "名前 1.bin", 70000 bytes.\n');
   assert.ok(opened.stdout === large);

@@ -8,6 +8,7 @@ import { after, test, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createServerKey } from '../../../src/secrets/envelope.ts';
 import { createDatabase } from '../../support/database.ts';
+import { keepExpired } from '../../support/expired.ts';
 import {
   type Answer,
   ask,
@@ -193,6 +194,8 @@ test('what has ended is not found without its server secret, without an error or
     [`/r/${asked.id}`, { key: asked.receipt }],
   ] as const)
     assert.equal(codeOf(await post(path, body)), 'not_found', path);
+  const expired = await keepExpired(sql);
+  assert.equal(codeOf(await without.decrypt(expired.id, expired.secret)), 'not_found');
   assert.deepEqual([errors().length, await attempts()], [reported, 0]);
 });
 
@@ -212,4 +215,11 @@ test('a wrong key counts if its server secret is there, also of an altered secre
   await sql`update secrets.secrets set max_reads = 2 where id = ${earlier.id}`;
   const status = await both.post(`/s/${earlier.id}/status`, { secret: earlier.secret });
   assert.equal(codeOf(status), 'secret_damaged');
+});
+
+test('an answer after a rotation leaves its request under the earlier server secret', async () => {
+  const asked = await request();
+  assert.equal((await both.answer(asked)).status, 201);
+  const { json } = await both.post(`/request/${asked.id}`, { key: asked.receipt });
+  assert.equal(json.status, 'answered');
 });

@@ -31,6 +31,7 @@ const CHANGES: Readonly<Record<string, (link: string) => string>> = {
   'a word before it, and a sentence behind it': (link) => `Open ${link}. It expires soon`,
   'an encoded #': (link) => link.replace('#', '%23'),
   'a # that was encoded twice': (link) => link.replace('#', '%2523'),
+  'an encoding by five programs': (link) => [1, 2, 3, 4, 5].reduce(encoded, link),
   'an encoded # and parameters': (link) => `${link.replace('#', '%23')}?utm_source=mail&x=1`,
   'parameters before the #': (link) => link.replace('#', '?utm_source=a.b&utm_medium=mail#'),
   'parameters with an encoded # before the #': (link) => link.replace('#', '?x=a%23b#'),
@@ -94,8 +95,16 @@ test('a link is found with any mark behind it, as it is or encoded', () => {
 });
 
 test('the base of a link has its port and the folder of the service', () => {
-  for (const base of ['http://localhost:8080', 'https://example.org/gatehouse', 'https://[::1]:8'])
+  for (const base of [
+    'http://localhost:8080',
+    'https://example.org/gatehouse',
+    'https://[::1]:8',
+    // Not UTF-8: what cannot be decoded stays as it is.
+    'https://example.org/caf%E9',
+  ])
     assert.equal(findLink(`${base}/s/${ID}%23${KEY}`, KINDS)?.base, base);
+  const defended = `https://a/v2/url?u=${proofpoint(`http://b/s/${ID}#${KEY}`)}`;
+  assert.equal(findLink(defended, KINDS)?.base, 'http://b');
   assert.equal(findLink(`/s/${ID}#${KEY}`, KINDS)?.base, '', 'only at the start of the text');
   assert.equal(findLink(`https://a host/s/${ID}#${KEY}`, KINDS), null);
   assert.equal(findLink(`ftp://host/s/${ID}#${KEY}`, KINDS), null);

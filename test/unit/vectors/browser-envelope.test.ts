@@ -87,11 +87,14 @@ test('an altered envelope, another version, another key and malformed content do
     { kind: 'page' },
     { kind: 'file', name: 1, type: 'x' },
     { kind: 'file' },
+    { kind: 'file', name: 'x' },
+    { kind: 'page', name: 'x', type: 'x' },
     [],
   ];
   const malformed = strange.map((about) =>
     plainSeal(Buffer.from(content), randomBytes(12), about, Buffer.from('x')),
   );
+  malformed.push(plainSeal(Buffer.from(content), randomBytes(12), TEXT, Buffer.from('x'), 2));
   for (const wrong of [...altered, bytes.subarray(0, 20).toString('base64url'), '', ...malformed])
     assert.equal(await pages.open(wrong, content), null, wrong.slice(0, 20));
 });

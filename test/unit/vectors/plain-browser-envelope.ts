@@ -33,13 +33,19 @@ const withLength = (bytes: Buffer): Buffer => {
   return Buffer.concat([length, bytes]);
 };
 
-export function plainSeal(contentKey: Buffer, nonce: Buffer, about: object, bytes: Buffer): string {
+export function plainSeal(
+  contentKey: Buffer,
+  nonce: Buffer,
+  about: object,
+  bytes: Buffer,
+  version = 1,
+): string {
   const parts = Buffer.concat([withLength(Buffer.from(JSON.stringify(about))), withLength(bytes)]);
   const padded = Buffer.alloc(Math.max(256, plainPadme(parts.length)));
   parts.copy(padded);
-  const cipher = createCipheriv('aes-256-gcm', contentKey, nonce).setAAD(Buffer.of(1));
+  const cipher = createCipheriv('aes-256-gcm', contentKey, nonce).setAAD(Buffer.of(version));
   const ciphertext = Buffer.concat([cipher.update(padded), cipher.final(), cipher.getAuthTag()]);
-  return Buffer.concat([Buffer.of(1), nonce, ciphertext]).toString('base64url');
+  return Buffer.concat([Buffer.of(version), nonce, ciphertext]).toString('base64url');
 }
 
 /** @throws for a wrong key or a damaged envelope */

@@ -96,8 +96,9 @@ test('a public key that is no point of the curve, or in another form, is refused
 });
 
 test('each party accepts only the key, the title and the kind of its link', async () => {
-  const { key, request } = await pages.createRequest('text', 'Password/x');
   const other = await pages.createRequest('text', 'Password');
+  const title = `${other.request.public_key}/x`;
+  const { key, request } = await pages.createRequest('text', title);
   const { public_key, digest } = request;
   const isAccepted = async (asked: object) => {
     const described = { ...request, ...asked };
@@ -108,11 +109,11 @@ test('each party accepts only the key, the title and the kind of its link', asyn
   };
   for (const changed of [
     { kind: 'file' },
-    { title: 'password/x' },
+    { title: `${title}y` },
     { public_key: other.request.public_key },
     { ...other.request },
     // The same text is digested.
-    { kind: `text/${public_key}`, public_key: 'Password', title: 'x' },
+    { kind: `text/${public_key}`, public_key: other.request.public_key, title: 'x' },
   ])
     assert.deepEqual(await isAccepted(changed), [false, false], JSON.stringify(changed));
   assert.deepEqual(await isAccepted({}), [true, true]);
