@@ -58,7 +58,8 @@ function errorOf(reply: unknown, wait: string | null, origin: string) {
   const error = membersOf(membersOf(reply).error);
   const { code } = error;
   if (typeof code !== 'string') return new OperationFailed(UNEXPECTED);
-  if (code === 'no_such_path')
+  // Without share pages, the path of requests is that of a secret.
+  if (code === 'no_such_path' || code === 'method_not_allowed')
     return new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
   if (code === 'unauthorized')
     return new OperationFailed(`AUTH_TOKEN is not the token of the service at ${origin}`);
