@@ -6,7 +6,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { stopClock } from '../../../support/clock.ts';
 import { factorsOf } from '../../../support/factors.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import {
   answerIn,
   begin,
@@ -245,6 +247,26 @@ test('a temporary password gets no code, and a session that has ended leads to t
   assert.equal(locationOf(await ask(web, host)).pathname, '/login');
 });
 
+test('a session without the second factor that its user has by now is not enough', async () => {
+  const { id, host } = await addSignedIn();
+  await sql`update identity.users set second_factor = true where id = ${id}`;
+  const { pathname, searchParams } = locationOf(await ask(web, host));
+  assert.deepEqual([pathname, searchParams.get('again')], ['/login', 'on']);
+  assert.equal(errorOf(await ask(web, host, { prompt: 'none' })), 'login_required');
+});
+
+test('a session that is not checked, because of guesses of its network, does not count as ended', async (t) => {
+  stopClock(t);
+  const headers = { 'x-forwarded-for': '192.0.2.78' };
+  for (let guess = 1; guess <= 100; guess += 1)
+    await visit('/link', { fields: { token: 'A'.repeat(43) }, headers });
+  for (const path of [begin(web).path, begin(web, { prompt: 'none' }).path, '/logout']) {
+    const { status, text, headers: sent } = await visit(path, { cookie: ada.host, headers });
+    assert.deepEqual([status, sent.get('location')], [429, null], path);
+    assert.match(text, /Too many attempts\. Try again in/);
+  }
+});
+
 // --- Consent
 
 test('a person is asked once for each program and set of scopes', async () => {
@@ -293,6 +315,19 @@ test('a session that ends while the person is asked loses no request', async () 
   assert.equal(asked.status, 200, 'nothing was allowed before the sign-in');
   const given = answerOf(await answer(again.host, fieldsOf(asked.text)));
   assert.deepEqual([Boolean(given.get('code')), given.get('state')], [true, 'a state & more']);
+});
+
+test('a session that is removed while the consent is stored gives no code', async () => {
+  const asks = await registerAsking('removed');
+  const { id, host } = await addSignedIn();
+  const fields = await askedOf(asks, host);
+  const [page = assert.fail()] = await meanwhile(
+    sql,
+    (held) => held`lock table identity.oidc_consents in exclusive mode`,
+    () => [answer(host, fields)],
+    (held) => held`delete from identity.sessions where user_id = ${id}`,
+  );
+  assert.equal(new URL(continuation(page), ORIGIN).pathname, '/login');
 });
 
 test('a form that is sent twice gives codes that work', async () => {
