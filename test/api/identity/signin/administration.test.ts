@@ -57,6 +57,10 @@ test('a user is invited with groups and a link, and gets another link to reset t
   assert.equal((await portal.choosePassword(cookie)).status, 200);
   const link = async () => tokenOf(secretIn((await post(`/account/users/${id}/link`)).text));
   const reset = await link();
+  const page = await post(`/account/users/${id}/link`, { factors: 'remove' });
+  assert.match(page.text, /The link also removes the second factors\./);
+  const opened = await openLink(tokenOf(secretIn(page.text)));
+  assert.match(opened.text, /It also removes the second factors/);
   await beginLink(await link());
   assert.equal((await openLink(reset)).status, 401, 'a newer link ends it');
   assert.match((await show(`/account/users/${id}`)).text, /name="groups" value="choir, ops"/);
