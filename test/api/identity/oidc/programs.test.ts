@@ -25,6 +25,7 @@ const NEW = {
   consent: 'false',
   pkce: 'true',
   secret: 'true',
+  id_token_seconds: '60',
 };
 const empty = await show(PATH, administrator.host);
 const registered = await send('', NEW);
@@ -42,9 +43,13 @@ test('an administrator registers a program, whose secret is shown once and works
   assert.match(empty.text, /class="empty">None yet\./);
   assert.match(registered.text, /The program is registered/);
   const secret = /<pre[^>]*>([0-9a-f]{64})<\/pre>/.exec(registered.text)?.[1] ?? '';
-  assert.ok(!(await show(PATH, administrator.host)).text.includes(secret));
+  const { text } = await show(PATH, administrator.host);
+  assert.ok(!text.includes(secret));
+  assert.match(text, /data-label="For">every user</);
   assert.doesNotMatch((await show(PATH, ada.host)).text, /Registered programs/);
-  assert.ok((await provider.tokensFor({ id: 'wiki', secret }, ada.host)).id_token);
+  const { id_token } = await provider.tokensFor({ id: 'wiki', secret }, ada.host);
+  const { iat, exp } = readToken(id_token).claims;
+  assert.equal(Number(exp) - Number(iat), 60);
 });
 
 test('a program without a secret is registered, and has none', async () => {
@@ -62,6 +67,7 @@ test('each mistake stands beside its field, and nothing is stored', async () => 
     ['redirect', ''],
     ['redirect', 'javascript:alert(1)'],
     ['redirect', `${CALLBACK}\nnonsense`],
+    ['redirect', `${CALLBACK}\n`.repeat(21)],
     ['logout_uri', 'nonsense'],
     ['backchannel_uri', 'http://127.0.0.1/out'],
     ['backchannel_uri', 'https://ada@app.example.net/out'],
@@ -93,12 +99,12 @@ test('the page of a program shows what is set, and changes it', async () => {
     logout_uri: addresses.join('\n'),
     groups: 'staff, admins',
     ...{ consent: 'true', second_factor: 'true', refresh: 'true', pkce: 'false' },
-    id_token_seconds: '60',
+    id_token_seconds: '86400',
   });
   assert.equal(edited.status, 303, edited.text);
   const chosen = { consent: true, second_factor: true, refresh: true, pkce: false };
   const lists = { redirect: addresses, logout_uri: addresses, groups };
-  const expected = { ...given, ...lists, ...chosen, id_token_seconds: 60 };
+  const expected = { ...given, ...lists, ...chosen, id_token_seconds: 86_400 };
   assert.deepEqual(await stored(), expected);
   const form = formsOn((await page()).text).find(({ action }) => action.endsWith('/edit'));
   const shown = form?.fields.map(({ name, value }) => [name, value]) ?? [];

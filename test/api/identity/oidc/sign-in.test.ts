@@ -6,6 +6,7 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { createPasskey } from '../../../support/authenticator.ts';
 import { stopClock } from '../../../support/clock.ts';
 import { factorsOf } from '../../../support/factors.ts';
 import { meanwhile } from '../../../support/meanwhile.ts';
@@ -23,7 +24,9 @@ import { wordsOf } from '../../../support/words.ts';
 
 const provider = await startProvider({ after });
 const { sql, visit, show, post, signIn, addSignedIn } = provider;
-const { addEnrolled, start, enterCode } = factorsOf(provider);
+const factors = factorsOf(provider);
+const { addEnrolled, start, enterCode, makeTemporary } = factors;
+const { register, proveWith, signInWith } = factors;
 const web = await provider.register('web', '--refresh');
 const strict = await provider.register('strict', '--second-factor');
 const created = await provider.run([
@@ -213,12 +216,32 @@ test('an open code step, the token of the API, and the cookie "session" are no s
   assert.deepEqual(readToken(id_token).claims.amr, ['pwd', 'otp', 'mfa']);
 });
 
+test('a passkey is two factors, and alone it outlasts a temporary password', async () => {
+  const { id, username, host } = await addSignedIn();
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const both = await proveWith(passkey, await start(username), id);
+  const alone = await signInWith(passkey, id);
+  for (const [page, amr] of [
+    [both, ['pwd', 'pop', 'mfa']],
+    [alone, ['pop', 'user', 'mfa']],
+  ] as const) {
+    const { id_token } = await provider.tokensFor(strict, page.host);
+    assert.deepEqual(readToken(id_token).claims.amr, amr);
+  }
+  await makeTemporary(id);
+  assert.equal(errorOf(await ask(strict, both.host)), 'access_denied');
+  assert.ok((await provider.tokensFor(strict, alone.host)).id_token);
+});
+
 test('the hint of another person is an error (IdTokenHint)', async () => {
   const other = await addSignedIn();
   const { id_token } = await provider.tokensFor(web, ada.host);
   const [head, body] = id_token.split('.');
+  const elsewhere = await provider.tokensFor(await provider.register('elsewhere'), ada.host);
   for (const [host, id_token_hint, error] of [
     [ada.host, id_token, null],
+    [ada.host, elsewhere.id_token, 'login_required'],
     [other.host, id_token, 'login_required'],
     [ada.host, 'x', 'login_required'],
     [ada.host, `${head}.${body}.AAAA`, 'login_required'],
@@ -356,9 +379,13 @@ test('a form for one user grants nothing for another who has signed in meanwhile
 });
 
 test('a program without a secret is asked for each time, on any port of the machine', async () => {
-  for (const redirect_uri of ['http://127.0.0.1:49152/cb', 'app.example:/cb']) {
+  for (const [redirect_uri, named] of [
+    ['http://127.0.0.1:49152/cb', '127.0.0.1:49152'],
+    ['app.example:/cb', 'app.example:'],
+  ] as const) {
     for (let times = 0; times < 2; times += 1) {
       const page = await ask({ id: 'native' }, ada.host, { redirect_uri });
+      assert.ok(page.text.includes(named), page.text);
       assert.match(page.headers.get('content-security-policy') ?? '', /frame-ancestors 'none'/);
       assert.ok(answerOf(await answer(ada.host, fieldsOf(page.text))).get('code'), redirect_uri);
     }

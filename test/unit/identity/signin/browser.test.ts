@@ -267,7 +267,7 @@ test('an address is registered only if nobody else can take it', () => {
     ...wordsOf('http://app.example.net/callback https://*.example.net/ https://app.example.net/#a'),
     ...wordsOf('https://ada@app.example.net/ javascript:alert(1) data:text/html,x nonsense'),
     ...wordsOf('http://127.0.0.1.evil.example/ http://localhost@evil.example/ app:/cb'),
-    ...['https://app.example.net/a b', 'https://ä.example/'],
+    ...['https://app.example.net/a b', 'https://ä.example/', 'https://:x@app.example.net/'],
     `https://a.example/${'a'.repeat(2_048)}`,
   ])
     assert.notEqual(redirectProblem(address), null, address);
