@@ -282,8 +282,25 @@ test('what happens to second factors is counted', async (context) => {
   const user = await own.addEnrolled();
   await own.login(user.username, PASSWORD, '000000');
   assertSuccess(await own.login(user.username, PASSWORD, await own.freshCode(user)));
-  await own.post('/account/factors/remove', user.host);
+  const chief = await own.addSignedIn({ super_admin: true });
+  const lost = await own.addEnrolled();
+  // The second time, there is nothing to remove.
+  for (let times = 1; times <= 2; times += 1) {
+    await own.post('/account/factors/remove', user.host);
+    await own.post(`/account/users/${lost.id}/remove_factors`, chief.host);
+  }
+  const { id } = await own.addEnrolled();
+  const link = await own.makeLink(id, { remove_factors: true });
+  assert.equal((await own.choosePassword(await own.beginLink(link))).status, 200);
   const { text } = await ask('GET', `${own.metrics}/metrics`);
-  for (const event of ['added', 'wrong', 'right', 'removed'])
-    assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));
+  for (const [factor, event, count] of [
+    ['totp', 'added', 3],
+    ['totp', 'wrong', 1],
+    ['totp', 'right', 1],
+    ['totp', 'removed', 1],
+    ['all', 'removed', 2],
+  ] as const) {
+    const line = `\ngatehouse_factor_events_total{factor="${factor}",event="${event}"} ${count}\n`;
+    assert.ok(text.includes(line), line + text);
+  }
 });
