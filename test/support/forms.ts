@@ -12,7 +12,10 @@ function attributesOf(tag: string): Attributes {
   return Object.fromEntries([...found].map(([, name = '', value = '']) => [name, decode(value)]));
 }
 
-/** @returns `value`: what it holds; of a `<select>`, the last option that is selected */
+/**
+ * @param inner of a `<select>` or a `<textarea>`
+ * @returns `value`: what it holds; of a `<select>`, the last option that is selected
+ */
 function fieldOf(tag: string, inner = '') {
   const attributes = attributesOf(tag);
   const { name = '', type, value = '', checked } = attributes;
@@ -24,7 +27,7 @@ function fieldOf(tag: string, inner = '') {
   return {
     name,
     attributes,
-    value: chosen?.value ?? written,
+    value: chosen?.value ?? (decode(inner) || written),
     options: options.map((option) => option.value ?? ''),
     isHidden: type === 'hidden' || attributes.hidden !== undefined,
   };
@@ -36,9 +39,9 @@ export function formsOn(text: string, method = 'post') {
   return [...forms].flatMap(([, tag = '', html = '']) => {
     const { action = '', method: given = 'get' } = attributesOf(tag);
     if (given !== method) return [];
-    const tags = html.matchAll(/<input([^>]*)>|<select([^>]*)>([^]*?)<\/select>/g);
-    const controls = [...tags].map(([, input, select, inner]) =>
-      fieldOf(input ?? select ?? '', inner),
+    const tags = html.matchAll(/<input([^>]*)>|<(select|textarea)([^>]*)>([^]*?)<\/\2>/g);
+    const controls = [...tags].map(([, input, , other, inner]) =>
+      fieldOf(input ?? other ?? '', inner),
     );
     const hidden = controls.filter(({ isHidden, name }) => isHidden && name !== '');
     return {

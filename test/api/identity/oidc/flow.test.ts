@@ -182,6 +182,13 @@ test('nobody is sent to an address that the program has not registered', async (
     const confirmed = await post('/oidc/logout/confirm', host, fields);
     assert.ok(!confirmed.text.includes(address));
   }
+  for (const [action, location] of [
+    ['disable', null],
+    ['enable', OUT],
+  ] as const) {
+    await run(['client', action, 'grafana']);
+    assert.equal((await logOut(BACK)).headers.get('location'), location, action);
+  }
 });
 
 // --- Keys

@@ -4,7 +4,9 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { stopClock } from '../../../support/clock.ts';
 import { ADMIN_PASSWORD } from '../../../support/gatehouse.ts';
+import { formsOn } from '../../../support/forms.ts';
 import { CALLBACK, readToken, startProvider } from '../../../support/oidc.ts';
 import { ORIGIN } from '../../../support/portal.ts';
 import { reply, startRecorder } from '../../../support/recorder.ts';
@@ -23,7 +25,9 @@ const NEW = {
   consent: 'false',
   pkce: 'true',
   secret: 'true',
+  id_token_seconds: '60',
 };
+const empty = await show(PATH, administrator.host);
 const registered = await send('', NEW);
 const program = await startRecorder({ after });
 program.answer(reply(200, ''));
@@ -36,11 +40,23 @@ async function registerWithAddress(id: string, url: string) {
 const web = await registerWithAddress('web', program.url);
 
 test('an administrator registers a program, whose secret is shown once and works', async () => {
+  assert.match(empty.text, /class="empty">None yet\./);
   assert.match(registered.text, /The program is registered/);
   const secret = /<pre[^>]*>([0-9a-f]{64})<\/pre>/.exec(registered.text)?.[1] ?? '';
-  assert.ok(!(await show(PATH, administrator.host)).text.includes(secret));
+  const { text } = await show(PATH, administrator.host);
+  assert.ok(!text.includes(secret));
+  assert.match(text, /data-label="For">every user</);
   assert.doesNotMatch((await show(PATH, ada.host)).text, /Registered programs/);
-  assert.ok((await provider.tokensFor({ id: 'wiki', secret }, ada.host)).id_token);
+  const { id_token } = await provider.tokensFor({ id: 'wiki', secret }, ada.host);
+  const { iat, exp } = readToken(id_token).claims;
+  assert.equal(Number(exp) - Number(iat), 60);
+});
+
+test('a program without a secret is registered, and has none', async () => {
+  const { status, headers, text } = await send('', { ...NEW, id: 'phone', secret: 'false' });
+  assert.deepEqual([status, headers.get('location'), text], [303, PATH, '']);
+  assert.ok((await provider.tokensFor({ id: 'phone', secret: '' }, ada.host)).id_token);
+  assert.doesNotMatch((await show(`${PATH}/phone`, administrator.host)).text, /New secret/);
 });
 
 test('each mistake stands beside its field, and nothing is stored', async () => {
@@ -51,7 +67,10 @@ test('each mistake stands beside its field, and nothing is stored', async () => 
     ['redirect', ''],
     ['redirect', 'javascript:alert(1)'],
     ['redirect', `${CALLBACK}\nnonsense`],
+    ['redirect', `${CALLBACK}\n`.repeat(21)],
     ['logout_uri', 'nonsense'],
+    ['backchannel_uri', 'http://127.0.0.1/out'],
+    ['backchannel_uri', 'https://ada@app.example.net/out'],
     ['groups', 'Not A Group!'],
   ] as const) {
     const { status, text } = await send('', { ...NEW, id: 'wiki-2', [field]: value });
@@ -63,22 +82,46 @@ test('each mistake stands beside its field, and nothing is stored', async () => 
 });
 
 test('the page of a program shows what is set, and changes it', async () => {
-  const shown = await show(`${PATH}/wiki`, administrator.host);
-  assert.match(shown.text, /https:\/\/app\.example\.net\/other/);
+  const page = () => show(`${PATH}/wiki`, administrator.host);
+  const { text } = await page();
+  assert.match(text, /https:\/\/app\.example\.net\/other/);
   const stored = async () => {
-    const [row] = await sql`select groups, pkce, enabled from identity.oidc_clients
-      where id = 'wiki'`;
+    const [row] = await sql`select name, redirect, logout_uri, backchannel_uri, groups, consent,
+      second_factor, refresh, pkce, id_token_seconds from identity.oidc_clients where id = 'wiki'`;
     return { ...row };
   };
-  const { secret: _, id: __, ...edit } = NEW;
+  const given = { name: 'Notes', backchannel_uri: 'https://app.example.net/told?by=gatehouse' };
+  const addresses = ['https://app.example.net/a', 'https://app.example.net/b'];
   const groups = ['admins', 'staff'];
-  for (const [action, fields, expected] of [
-    ['edit', { ...edit, groups: 'staff, admins' }, { groups, pkce: true, enabled: true }],
-    ['disable', {}, { groups, pkce: true, enabled: false }],
-    ['enable', {}, { groups, pkce: true, enabled: true }],
+  const edited = await send('/wiki/edit', {
+    ...given,
+    redirect: addresses.join(' '),
+    logout_uri: addresses.join('\n'),
+    groups: 'staff, admins',
+    ...{ consent: 'true', second_factor: 'true', refresh: 'true', pkce: 'false' },
+    id_token_seconds: '86400',
+  });
+  assert.equal(edited.status, 303, edited.text);
+  const chosen = { consent: true, second_factor: true, refresh: true, pkce: false };
+  const lists = { redirect: addresses, logout_uri: addresses, groups };
+  const expected = { ...given, ...lists, ...chosen, id_token_seconds: 86_400 };
+  assert.deepEqual(await stored(), expected);
+  const form = formsOn((await page()).text).find(({ action }) => action.endsWith('/edit'));
+  const shown = form?.fields.map(({ name, value }) => [name, value]) ?? [];
+  assert.equal((await send('/wiki/edit', Object.fromEntries(shown))).status, 303);
+  assert.deepEqual(await stored(), expected, 'sent as it was shown');
+  const cleared = { logout_uri: '', backchannel_uri: '', groups: '' };
+  assert.equal((await send('/wiki/edit', cleared)).status, 303);
+  const none = { logout_uri: [], backchannel_uri: '', groups: [] };
+  assert.deepEqual(await stored(), { ...expected, ...none });
+  for (const [action, state, next] of [
+    ['disable', 'Disabled', 'enable'],
+    ['enable', 'Enabled', 'disable'],
   ] as const) {
-    assert.equal((await send(`/wiki/${action}`, fields)).status, 303);
-    assert.deepEqual(await stored(), expected);
+    assert.equal((await send(`/wiki/${action}`)).status, 303);
+    const { text } = await page();
+    const offered = /"\/account\/programs\/wiki\/(enable|disable)"/.exec(text)?.[1];
+    assert.deepEqual([/class="badge \w+">(\w+)</.exec(text)?.[1], offered], [state, next]);
   }
   assert.match((await send('/wiki/secret')).text, /<pre[^>]*>[0-9a-f]{64}<\/pre>/);
   await provider.register('public', '--public');
@@ -185,6 +228,22 @@ test('a program is told however the access ends, and one without an address is n
   const tries = await sql`
     select from identity.oidc_grants where client_id = 'silent' and notices_left < 3`;
   assert.equal(tries.length, 0);
+});
+
+test('a program is told later if the signing key does not open now', async (t) => {
+  const pass = stopClock(t);
+  const alter = async () => {
+    await sql`update identity.oidc_keys set blob = set_byte(blob, 20, get_byte(blob, 20) # 1)`;
+    // For a minute, a process holds the keys that it has read.
+    pass(61);
+  };
+  const { id } = await signedIn();
+  await endSession(id);
+  await alter();
+  assert.equal((await told()).length, 0);
+  await alter();
+  await sql`update identity.oidc_grants set notice_at = notice_at - interval '1 minute'`;
+  assert.equal((await told()).length, 1);
 });
 
 for (const status of [500, 302]) {

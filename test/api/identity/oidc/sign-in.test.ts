@@ -6,7 +6,10 @@
  */
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
+import { createPasskey } from '../../../support/authenticator.ts';
+import { stopClock } from '../../../support/clock.ts';
 import { factorsOf } from '../../../support/factors.ts';
+import { meanwhile } from '../../../support/meanwhile.ts';
 import {
   answerIn,
   begin,
@@ -21,7 +24,9 @@ import { wordsOf } from '../../../support/words.ts';
 
 const provider = await startProvider({ after });
 const { sql, visit, show, post, signIn, addSignedIn } = provider;
-const { addEnrolled, start, enterCode } = factorsOf(provider);
+const factors = factorsOf(provider);
+const { addEnrolled, start, enterCode, makeTemporary } = factors;
+const { register, proveWith, signInWith } = factors;
 const web = await provider.register('web', '--refresh');
 const strict = await provider.register('strict', '--second-factor');
 const created = await provider.run([
@@ -211,12 +216,32 @@ test('an open code step, the token of the API, and the cookie "session" are no s
   assert.deepEqual(readToken(id_token).claims.amr, ['pwd', 'otp', 'mfa']);
 });
 
+test('a passkey is two factors, and alone it outlasts a temporary password', async () => {
+  const { id, username, host } = await addSignedIn();
+  const passkey = createPasskey();
+  await register(host, passkey);
+  const both = await proveWith(passkey, await start(username), id);
+  const alone = await signInWith(passkey, id);
+  for (const [page, amr] of [
+    [both, ['pwd', 'pop', 'mfa']],
+    [alone, ['pop', 'user', 'mfa']],
+  ] as const) {
+    const { id_token } = await provider.tokensFor(strict, page.host);
+    assert.deepEqual(readToken(id_token).claims.amr, amr);
+  }
+  await makeTemporary(id);
+  assert.equal(errorOf(await ask(strict, both.host)), 'access_denied');
+  assert.ok((await provider.tokensFor(strict, alone.host)).id_token);
+});
+
 test('the hint of another person is an error (IdTokenHint)', async () => {
   const other = await addSignedIn();
   const { id_token } = await provider.tokensFor(web, ada.host);
   const [head, body] = id_token.split('.');
+  const elsewhere = await provider.tokensFor(await provider.register('elsewhere'), ada.host);
   for (const [host, id_token_hint, error] of [
     [ada.host, id_token, null],
+    [ada.host, elsewhere.id_token, 'login_required'],
     [other.host, id_token, 'login_required'],
     [ada.host, 'x', 'login_required'],
     [ada.host, `${head}.${body}.AAAA`, 'login_required'],
@@ -243,6 +268,26 @@ test('a temporary password gets no code, and a session that has ended leads to t
   assert.equal(errorOf(await ask(web, host)), 'access_denied');
   await sql`update identity.sessions set expires_at = now() where user_id = ${id}`;
   assert.equal(locationOf(await ask(web, host)).pathname, '/login');
+});
+
+test('a session without the second factor that its user has by now is not enough', async () => {
+  const { id, host } = await addSignedIn();
+  await sql`update identity.users set second_factor = true where id = ${id}`;
+  const { pathname, searchParams } = locationOf(await ask(web, host));
+  assert.deepEqual([pathname, searchParams.get('again')], ['/login', 'on']);
+  assert.equal(errorOf(await ask(web, host, { prompt: 'none' })), 'login_required');
+});
+
+test('a session that is not checked, because of guesses of its network, does not count as ended', async (t) => {
+  stopClock(t);
+  const headers = { 'x-forwarded-for': '192.0.2.78' };
+  for (let guess = 1; guess <= 100; guess += 1)
+    await visit('/link', { fields: { token: 'A'.repeat(43) }, headers });
+  for (const path of [begin(web).path, begin(web, { prompt: 'none' }).path, '/logout']) {
+    const { status, text, headers: sent } = await visit(path, { cookie: ada.host, headers });
+    assert.deepEqual([status, sent.get('location')], [429, null], path);
+    assert.match(text, /Too many attempts\. Try again in/);
+  }
 });
 
 // --- Consent
@@ -295,6 +340,19 @@ test('a session that ends while the person is asked loses no request', async () 
   assert.deepEqual([Boolean(given.get('code')), given.get('state')], [true, 'a state & more']);
 });
 
+test('a session that is removed while the consent is stored gives no code', async () => {
+  const asks = await registerAsking('removed');
+  const { id, host } = await addSignedIn();
+  const fields = await askedOf(asks, host);
+  const [page = assert.fail()] = await meanwhile(
+    sql,
+    (held) => held`lock table identity.oidc_consents in exclusive mode`,
+    () => [answer(host, fields)],
+    (held) => held`delete from identity.sessions where user_id = ${id}`,
+  );
+  assert.equal(new URL(continuation(page), ORIGIN).pathname, '/login');
+});
+
 test('a form that is sent twice gives codes that work', async () => {
   const twice = await registerAsking('twice');
   const begun = begin(twice);
@@ -321,9 +379,13 @@ test('a form for one user grants nothing for another who has signed in meanwhile
 });
 
 test('a program without a secret is asked for each time, on any port of the machine', async () => {
-  for (const redirect_uri of ['http://127.0.0.1:49152/cb', 'app.example:/cb']) {
+  for (const [redirect_uri, named] of [
+    ['http://127.0.0.1:49152/cb', '127.0.0.1:49152'],
+    ['app.example:/cb', 'app.example:'],
+  ] as const) {
     for (let times = 0; times < 2; times += 1) {
       const page = await ask({ id: 'native' }, ada.host, { redirect_uri });
+      assert.ok(page.text.includes(named), page.text);
       assert.match(page.headers.get('content-security-policy') ?? '', /frame-ancestors 'none'/);
       assert.ok(answerOf(await answer(ada.host, fieldsOf(page.text))).get('code'), redirect_uri);
     }

@@ -112,8 +112,13 @@ test('a program authenticates in one way, and as programs encode it', async () =
   for (const [authorization, more, expected] of [
     [basic('web', web.secret), {}, [200, undefined]],
     [basic('%77eb', encoded), {}, [200, undefined]],
+    [basic('web', web.secret), { client_id: 'web' }, [200, undefined]],
+    [basic('web', web.secret), { client_id: 'other' }, [400, 'invalid_request']],
     [basic('web', web.secret), both, [400, 'invalid_request']],
     [basic('web', 'wrong'), {}, [401, 'invalid_client']],
+    [basic('web', '100%'), {}, [401, 'invalid_client']],
+    [`Basic ${Buffer.from('web').toString('base64')}`, {}, [400, 'invalid_request']],
+    ['Basic', { client_id: 'web' }, [400, 'invalid_request']],
     ['Basic', {}, [400, 'invalid_request']],
     ['Basic !', {}, [400, 'invalid_request']],
     ['Bearer x', {}, [400, 'invalid_request']],

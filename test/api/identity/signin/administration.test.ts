@@ -57,6 +57,10 @@ test('a user is invited with groups and a link, and gets another link to reset t
   assert.equal((await portal.choosePassword(cookie)).status, 200);
   const link = async () => tokenOf(secretIn((await post(`/account/users/${id}/link`)).text));
   const reset = await link();
+  const page = await post(`/account/users/${id}/link`, { factors: 'remove' });
+  assert.match(page.text, /The link also removes the second factors\./);
+  const opened = await openLink(tokenOf(secretIn(page.text)));
+  assert.match(opened.text, /It also removes the second factors/);
   await beginLink(await link());
   assert.equal((await openLink(reset)).status, 401, 'a newer link ends it');
   assert.match((await show(`/account/users/${id}`)).text, /name="groups" value="choir, ops"/);
@@ -278,8 +282,25 @@ test('what happens to second factors is counted', async (context) => {
   const user = await own.addEnrolled();
   await own.login(user.username, PASSWORD, '000000');
   assertSuccess(await own.login(user.username, PASSWORD, await own.freshCode(user)));
-  await own.post('/account/factors/remove', user.host);
+  const chief = await own.addSignedIn({ super_admin: true });
+  const lost = await own.addEnrolled();
+  // The second time, there is nothing to remove.
+  for (let times = 1; times <= 2; times += 1) {
+    await own.post('/account/factors/remove', user.host);
+    await own.post(`/account/users/${lost.id}/remove_factors`, chief.host);
+  }
+  const { id } = await own.addEnrolled();
+  const link = await own.makeLink(id, { remove_factors: true });
+  assert.equal((await own.choosePassword(await own.beginLink(link))).status, 200);
   const { text } = await ask('GET', `${own.metrics}/metrics`);
-  for (const event of ['added', 'wrong', 'right', 'removed'])
-    assert.ok(text.includes(`\ngatehouse_factor_events_total{factor="totp",event="${event}"} 1\n`));
+  for (const [factor, event, count] of [
+    ['totp', 'added', 3],
+    ['totp', 'wrong', 1],
+    ['totp', 'right', 1],
+    ['totp', 'removed', 1],
+    ['all', 'removed', 2],
+  ] as const) {
+    const line = `\ngatehouse_factor_events_total{factor="${factor}",event="${event}"} ${count}\n`;
+    assert.ok(text.includes(line), line + text);
+  }
 });

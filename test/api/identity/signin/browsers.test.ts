@@ -183,6 +183,36 @@ test('a circle between a program and the sign-in page ends, without JavaScript, 
   }
 });
 
+test('the account page marks what happened between two sign-ins, but for own mistakes', async () => {
+  const { username, host } = await addSignedIn();
+  const fields = { username, password: 'wrong' };
+  const fromElsewhere = { fields, headers: { 'x-forwarded-for': '192.0.2.9' } };
+  await visit('/login', fromElsewhere);
+  await visit('/login', { fields });
+  await post('/account/name', host, { first_name: 'Ada', last_name: 'Byron' });
+  const again = await signIn(username);
+  await visit('/login', fromElsewhere);
+  const { text } = await show('/account', again.host);
+  const events = text.matchAll(/<tr><td>(.*?)<span class="hint">[^]*?<td class="mono">(.*?)</g);
+  const said = [...events].map(([, what = '', ip = '']) => `${what.trim()}, ${ip}`);
+  assert.deepEqual(said, [
+    'Sign-in failed, 192.0.2.9',
+    'Signed in, 127.0.0.1',
+    '<strong>New:</strong> User changed, 127.0.0.1',
+    'Sign-in failed, 127.0.0.1',
+    '<strong>New:</strong> Sign-in failed, 192.0.2.9',
+    'Signed in, 127.0.0.1',
+    'User created, 127.0.0.1',
+  ]);
+  for (const [shown, isMore] of [
+    [6, true],
+    [7, false],
+  ] as const) {
+    const page = await show(`/account?events=${shown}`, again.host);
+    assert.equal(page.text.includes('/account?events=100#events">Show more'), isMore);
+  }
+});
+
 test('without IDENTITY_SECRET, the page offers no app, and its forms say what is missing', async () => {
   const { host } = await bare.addSignedIn();
   const page = await bare.show('/account/factors', host);

@@ -163,6 +163,17 @@ test('recovery codes begin with the first second factor, and stay valid beside a
   assert.equal((await enterCode(await start(username), codesOn(added.text)[0] ?? '')).status, 200);
 });
 
+test('new recovery codes replace the earlier ones', async () => {
+  const { id, username, host, codes } = await addEnrolled();
+  const renewed = codesOn((await post('/account/recovery', host)).text);
+  assert.deepEqual([renewed.length, await rowsOf('recovery_codes', id)], [10, 10]);
+  for (const [code = '', status] of [
+    [codes[0], 401],
+    [renewed[0], 200],
+  ] as const)
+    assert.equal((await enterCode(await start(username), code)).status, status);
+});
+
 type Enrolled = Awaited<ReturnType<typeof addEnrolled>>;
 const CHANGES: Readonly<Record<string, (user: Enrolled) => PromiseLike<unknown>>> = {
   'an administrator sets the password': ({ id }) =>

@@ -11,7 +11,7 @@ import { cookieFrom, ORIGIN, OWN, signInFor } from '../../../support/portal.ts';
 import { isOpen, PASSWORD } from '../../../support/users.ts';
 
 const provider = await startProvider({ after });
-const { identity, sql, add, addSignedIn, visit, show, post, enterPassword } = provider;
+const { identity, sql, call, add, addSignedIn, visit, show, post, enterPassword } = provider;
 const { addEnrolled, events, freshCode, makeTemporary, startTotp } = factorsOf(provider);
 const { host: chief } = await addSignedIn({ super_admin: true });
 
@@ -62,6 +62,7 @@ test('under another name, the sign-in page names its address, but not behind a p
   for (const [headers, isNamed] of [
     [{ host: '127.0.0.1:3000' }, true],
     [{ host: 'login.example.org.' }, true],
+    [{ host: 'login.example.org:99999' }, true],
     [{ host: 'LOGIN.example.org' }, false],
     [{ host: 'login.example.org:443' }, false],
     // Many proxies replace `Host` by the address of the service.
@@ -115,6 +116,16 @@ test('a key is shown whole once, to its user, acts for the user, and is revoked'
     where user_id = ${id} and event like 'key.%' order by created_at`;
   const entries = trail.map(({ entry }) => entry);
   assert.deepEqual(entries, ['key.created session', 'key.revoked session']);
+});
+
+test('a key with one right has no other', async () => {
+  const { host } = await addSignedIn();
+  const fields = { name: 'proxy', days: '30', rights: 'verify' };
+  const { text } = await post('/account/keys', host, fields);
+  const bearer = /<pre [^>]*>(key:[\w-]{49})<\/pre>/.exec(text)?.[1] ?? '';
+  const statusOf = async (path: string) => (await call(bearer, 'GET', path)).status;
+  assert.deepEqual(await Promise.all(['/api/auth/verify', '/api/user/'].map(statusOf)), [200, 403]);
+  assert.match((await show('/account/keys', host)).text, /may: verify<br>/);
 });
 
 test('a key that expired is marked; that of a disabled user, which would work again, is not', async () => {
@@ -204,7 +215,9 @@ before(async () => {
   await makeTemporary(temporary.id);
   await createKey(chief, 'a key', '30');
   for (const path of ['/login', '/link']) PAGES.push({ cookie: '', ...(await show(path, '')) });
-  for (const path of ['', '/factors', '/keys', '/program-keys', '/users', `/users/${guarded.id}`])
+  await provider.register('wiki');
+  const paths = ['', '/factors', '/keys', '/program-keys', '/users', `/users/${guarded.id}`];
+  for (const path of [...paths, '/programs', '/programs/wiki'])
     PAGES.push({ cookie: chief, ...(await show(`/account${path}`, chief)) });
   PAGES.push({ cookie: chief, ...(await startTotp(chief)) });
   for (const { username } of [guarded, temporary]) {
@@ -300,7 +313,8 @@ test('a mistake is said once, and each field has a label and its message, and is
       assert.ok(isRight || described.split(' ').includes(`${name}-problem`), form.action + name);
       // Keyboards and spelling checkers may change the name of a person or of a thing.
       if (!isText(field) || /^(name|first_name|last_name)$/.test(name)) continue;
-      const { autocapitalize, autocorrect, spellcheck } = attributes;
+      const { autocapitalize, autocorrect, spellcheck, inputmode } = attributes;
+      if (inputmode === 'numeric') continue;
       const given = [autocapitalize, autocorrect, spellcheck];
       assert.deepEqual(given, ['none', 'off', 'false'], `${form.action} ${name}`);
     }

@@ -128,6 +128,8 @@ test('a revoked link opens nothing with the code alone, even after its late use'
   const token = await makeLink(user.id);
   const pending = await beginLink(token);
   await asAdmin('DELETE', `/api/user/${user.id}/link`);
+  assert.match((await show('/login', pending)).text, /id="username"/);
+  assert.equal(await events(user.id, 'link.late'), 0, 'a page that is loaded is no use');
   await assertEnded(token);
   const late = await enterCode(pending, await freshCode(user));
   assert.deepEqual([late.status, late.host], [401, '']);
@@ -168,12 +170,14 @@ test('a link that removes the second factors says so, and asks for none', async 
   assert.deepEqual(await detailsOf(id, 'link.created'), ['removes the second factors']);
 });
 
-test('a temporary password is not made permanent by a link', async () => {
+test('a temporary password is not made permanent by a link, and another one may be kept', async () => {
   const { id } = await add();
   await makeTemporary(id);
   const token = await makeLink(id);
   assert.equal((await choosePassword(await beginLink(token), PASSWORD)).status, 400);
   assert.equal((await choosePassword(await beginLink(token))).status, 200);
+  const own = await beginLink(await makeLink((await add()).id));
+  assert.equal((await choosePassword(own, PASSWORD)).status, 200);
 });
 
 test('of 16 browsers at two replicas that use a link at once, exactly one wins', async () => {

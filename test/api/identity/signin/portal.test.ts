@@ -147,7 +147,10 @@ test('the account page shows its user, ends a session and changes the password',
   const there = await signIn(username);
   const { text } = await show('/account', here.host);
   assert.match(text, /<dd><span>&#60;b&#62;Ada<\/span>/);
-  const session_id = /name="session_id" value="([0-9a-f-]{36})"/.exec(text)?.[1] ?? '';
+  assert.match(text, />This session</);
+  const shown = [...text.matchAll(/name="session_id" value="([^"]+)"/g)];
+  assert.equal(shown.length, 1, 'the own session ends by signing out');
+  const session_id = shown[0]?.[1] ?? '';
   assert.equal((await post('/account/sessions/end', here.host, { session_id })).status, 303);
   assert.equal(await statusOf('/account', there.host), 303);
 
@@ -201,7 +204,7 @@ test('all other sessions end, and the current one gets new tokens and keeps its 
 });
 
 test('max_age and a required factor ask a person for a new sign-in, and do not accept a key', async () => {
-  const { domain: cookie } = await addSignedIn();
+  const { id, domain: cookie } = await addSignedIn();
   assert.equal((await verify(cookie, '?max_age=60')).status, 200);
   await sql`update identity.sessions
     set authenticated_at = authenticated_at - interval '2 minutes'`;
@@ -210,8 +213,9 @@ test('max_age and a required factor ask a person for a new sign-in, and do not a
   assert.match(old.text, /"signin_too_old"/);
   assert.equal((await verify(cookie, '?max_age=300')).status, 200);
   const person = { cookie, headers: { accept: 'text/html' } };
-  const page = await visit('/api/auth/verify?max_age=60&redirect=302', person);
-  assert.equal(page.headers.get('location'), `${ORIGIN}/login?again=on`);
+  const locationFor = async (query: string) =>
+    (await visit(`/api/auth/verify?${query}&redirect=302`, person)).headers.get('location');
+  assert.equal(await locationFor('max_age=60'), `${ORIGIN}/login?again=on`);
   const token = () => call(admin.token, 'GET', '/api/auth/verify?max_age=60');
   assert.equal((await token()).status, 200);
   await sql`update identity.sessions set created_at = created_at - interval '2 minutes'`;
@@ -219,6 +223,10 @@ test('max_age and a required factor ask a person for a new sign-in, and do not a
   const asked = await verify(cookie, '?require=second_factor');
   assert.equal(asked.status, 401);
   assert.match(asked.text, /"second_factor_needed"/);
+  assert.equal(await locationFor('require=second_factor'), `${ORIGIN}/account/factors`);
+  // Added in another browser.
+  await sql`update identity.users set second_factor = true where id = ${id}`;
+  assert.equal(await locationFor('require=second_factor'), `${ORIGIN}/login?again=on`);
   const { key: own } = await key(null);
   for (const query of ['max_age=60', 'require=second_factor'])
     assert.equal((await call(own, 'GET', `/api/auth/verify?${query}`)).status, 403);

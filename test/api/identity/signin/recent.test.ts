@@ -5,7 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, test } from 'node:test';
 import { startSignIn } from '../../../support/factors.ts';
-import { type Answer, ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
+import { ask, logIn, startGatehouse } from '../../../support/gatehouse.ts';
 import { createWaits, holdStatements } from '../../../support/hold.ts';
 import { meanwhile } from '../../../support/meanwhile.ts';
 import { OWN, pagesOf, PORTAL, signInFor } from '../../../support/portal.ts';
@@ -100,7 +100,7 @@ test('the form that makes an administrator needs a recent and complete sign-in',
 // --- Races
 
 /** A request that waits for the row of a user, which is changed meanwhile. */
-async function during(id: string, change: string, request: () => Promise<Answer>): Promise<Answer> {
+async function during<T>(id: string, change: string, request: () => Promise<T>): Promise<T> {
   const update = `update identity.users set ${change}, updated_at = now() where id = '${id}'`;
   const [answer] = await meanwhile(
     sql,
@@ -145,13 +145,17 @@ test('an administrator who is disabled while a change waits is enabled by a rece
 });
 
 test('a login that waits for a promotion needs the factor that administrators need', async () => {
+  const { identity: there } = replica.url;
   const { id, username } = await add();
   const answer = await during(id, 'super_admin = true', () =>
-    ask('POST', `${replica.url.identity}/api/auth/login`, {
-      body: { username, password: PASSWORD },
-    }),
+    ask('POST', `${there}/api/auth/login`, { body: { username, password: PASSWORD } }),
   );
   assertError(answer, 401, 'second_factor_needed');
+  const user = await add();
+  const page = await during(user.id, 'super_admin = true', () =>
+    pagesOf(there).enterPassword(user.username),
+  );
+  assert.deepEqual([page.status, page.host], [401, '']);
 });
 
 // --- Temporary passwords

@@ -123,7 +123,20 @@ test('the page of a user has the button, asks first, and shows the link', async 
   const user = await enter();
   const path = `/account/users/${user.id}`;
   const shown = await show(path, chief.host);
-  assert.match(shown.text, /<summary class="button small">Secure this account<\/summary>/);
+  const button = /<summary class="button small">Secure this account<\/summary>/;
+  assert.match(shown.text, button);
+  const own = await show(`/account/users/${chief.id}`, chief.host);
+  assert.doesNotMatch(own.text, button);
+  for (const [page, hidden] of [
+    [shown, []],
+    [own, ['Reset link', 'Password']],
+  ] as const) {
+    const cards = page.text.matchAll(/<section class="card" hidden>\s*<h2>([^<]*)</g);
+    assert.deepEqual(
+      [...cards].map(([, title]) => title),
+      hidden,
+    );
+  }
   const secured = await post(`${path}/secure`, chief.host);
   assert.match(secured.text, /1 session ended\. Keys revoked: 0\./);
   const [, link = ''] = /<pre [^>]*>([^<]+)<\/pre>/.exec(secured.text) ?? [];

@@ -135,8 +135,41 @@ test('a U2F key, whose user handle some browsers make empty, works after the pas
 });
 
 test('at an IP address, no page offers passkeys', async (t) => {
-  const other = await startPortal(t, { SIGNIN_ORIGIN: 'https://192.0.2.7', COOKIE_DOMAIN: '' });
-  assert.doesNotMatch((await other.visit('/login')).text, /id="passkey"/);
+  const origin = 'https://192.0.2.7';
+  const other = await startPortal(t, { SIGNIN_ORIGIN: origin, COOKIE_DOMAIN: '' });
+  const { username } = await other.add();
+  const { host } = await other.signIn(username, { headers: { origin, host: '192.0.2.7' } });
+  const own = await other.show('/account/factors', host);
+  assert.match(own.text, /None can be added: the address of these pages is an IP address\./);
+  for (const { text } of [own, await other.visit('/login')])
+    assert.doesNotMatch(text, /id="passkey"|Replace all codes/);
+});
+
+test('the page of factors says which passkey is which', async () => {
+  for (const [flags, where] of [
+    [0x05, 'on one device'],
+    [0x0d, 'synchronized'],
+  ] as const) {
+    const { id, host } = await addPasskey({ flags });
+    assert.match(
+      (await show('/account/factors', host)).text,
+      new RegExp(`last used: never, ${where}<`),
+    );
+    await sql`update identity.passkeys set name = 'Phone' where user_id = ${id}`;
+    const again = await post(PATH, host, { name: 'Phone', credential: '{}' });
+    assert.equal(again.status, 400);
+    assert.match(again.text, /id="name-problem">Is the name of another passkey or security key/);
+  }
+});
+
+test('a failure of the database is no refusal of a passkey, and no wrong factor', async () => {
+  const { id, passkey } = await addPasskey();
+  await sql`alter table identity.passkeys
+    add constraint broken check (last_used_at is null) not valid`;
+  const failed = await signInWith(passkey, id);
+  await sql`alter table identity.passkeys drop constraint broken`;
+  assert.deepEqual([failed.status, await events(id, 'factor.failed')], [500, 0]);
+  assert.equal((await signInWith(passkey, id)).status, 200);
 });
 
 // --- What signs in alone, and what after the password

@@ -1,7 +1,11 @@
 /** Where a browser may return, by settings and programs, and what its headers and cookies mean. */
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { isRegistered, redirectProblem } from '../../../../src/identity/oidc/addresses.ts';
+import {
+  isRegistered,
+  redirectProblem,
+  withQuery,
+} from '../../../../src/identity/oidc/addresses.ts';
 import { read } from '../../../../src/identity/settings.ts';
 import { isFromPortal, setCookies } from '../../../../src/identity/signin/browser.ts';
 import { programOf } from '../../../../src/identity/signin/pages.ts';
@@ -263,10 +267,23 @@ test('an address is registered only if nobody else can take it', () => {
     ...wordsOf('http://app.example.net/callback https://*.example.net/ https://app.example.net/#a'),
     ...wordsOf('https://ada@app.example.net/ javascript:alert(1) data:text/html,x nonsense'),
     ...wordsOf('http://127.0.0.1.evil.example/ http://localhost@evil.example/ app:/cb'),
-    ...['https://app.example.net/a b', 'https://ä.example/'],
+    ...['https://app.example.net/a b', 'https://ä.example/', 'https://:x@app.example.net/'],
     `https://a.example/${'a'.repeat(2_048)}`,
   ])
     assert.notEqual(redirectProblem(address), null, address);
+});
+
+test('an answer is added to the query of an address', () => {
+  for (const [address, answer, expected] of [
+    [CALLBACK, { code: 'a&b' }, `${CALLBACK}?code=a%26b`],
+    [
+      `${CALLBACK}?at=1`,
+      { code: 'x', iss: LOGIN },
+      `${CALLBACK}?at=1&code=x&iss=${encodeURIComponent(LOGIN)}`,
+    ],
+    [CALLBACK, {}, CALLBACK],
+  ] as const)
+    assert.equal(withQuery(address, answer), expected);
 });
 
 const HTML = { accept: 'text/html,application/xhtml+xml;q=0.9,*/*;q=0.8' };
