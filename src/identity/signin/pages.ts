@@ -11,14 +11,7 @@ import type { Portal } from '../settings.ts';
 import type { Page } from '../store/rows.ts';
 import { cookieText, isOpened, type PortalCall } from './browser.ts';
 import { password, PASSKEY_FIELDS, return_to, stay } from './forms.ts';
-import {
-  formValues,
-  type PageCall,
-  render,
-  renderAlert,
-  renderIf,
-  shownFields,
-} from './templates.ts';
+import { formValues, type PageCall, render, renderAlert, renderIf } from './templates.ts';
 
 /**
  * For a page whose forms work without scripts. With `no-referrer`, browsers would send them with
@@ -39,10 +32,9 @@ export function page(title: string, content: Html, parts: PageParts = {}): TextR
   const headers = request?.headers ?? {};
   const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
-  // Otherwise the form has it.
-  const isFormHidden =
-    repeated && repeated.fields !== PASSKEY_FIELDS && shownFields(repeated.fields).length === 0;
-  if (isFormHidden) above.push(renderAlert(repeated.failure));
+  // Otherwise the form has it. A form without fields, or of another step, is not on the page.
+  const isSaid = main.text.includes('role="alert"');
+  if (repeated && !isSaid) above.push(renderAlert(repeated.failure));
   const again = renderIf(repeated !== undefined, 'again');
   const template = main.text.includes('class="card') ? 'page' : 'card-page';
   const narrow = renderIf(!caller?.user, 'narrow');

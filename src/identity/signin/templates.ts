@@ -64,8 +64,7 @@ const VERBATIM =
   /password|^(repeated|code|username|email|.*groups?|scopes|user|search|token|id|.*uri|redirect)$/;
 
 /** The names of the fields that the user sees. */
-export const shownFields = (fields: Members) =>
-  Object.keys(fields).filter((name) => !HIDDEN.has(name));
+const shownFields = (fields: Members) => Object.keys(fields).filter((name) => !HIDDEN.has(name));
 
 export const renderIf = (isShown: boolean | undefined, template: string, values: Values = {}) =>
   isShown ? render(template, values) : NOTHING;

@@ -191,8 +191,9 @@ test('a step of the sign-in is not taken for the account of another tab', async 
     const refused = await send(form, second.pending, typed);
     assert.equal(refused.status, 409, refused.text);
     // The page that is shown is that of the code, for bob.
-    const says = refused.text.includes(`has begun to sign in as ${bob.username}.`);
-    assert.ok(says || form.action === '/login/password', form.action);
+    const alerts = refused.text.match(/role="alert"[^>]*>[^<]*</g) ?? [];
+    assert.equal(alerts.length, 1, form.action);
+    assert.match(alerts[0] ?? '', new RegExp(`has begun to sign in as ${bob.username}\\.`));
   }
   assert.equal(await events(bob.id, 'factor.failed'), 0, 'no wrong code of the other account');
   const own = await send(forms[0] ?? assert.fail(), first.pending, { code });
