@@ -11,6 +11,7 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { connect } from '../../../scripts/postgres.ts';
+import { untilSql } from '../../support/connections.ts';
 import { variables, WEBHOOK_TOKEN } from '../../support/gatehouse.ts';
 import { makeDirectory } from '../../support/directories.ts';
 import { buildProgram, startProgram } from '../../support/process.ts';
@@ -278,6 +279,13 @@ test(`acknowledged events are stored and end, whatever is killed (FAULTS_SEED=${
   system.isSending = false;
   await activities;
 
+  // PostgreSQL may still recover from the last kill.
+  const isUp = () =>
+    database.query('select').then(
+      () => true,
+      () => false,
+    );
+  await untilSql(isUp, 'the database answers');
   const sql = connect(database.url());
   t.after(() => sql.end());
   const deadline = Date.now() + END_MS;
