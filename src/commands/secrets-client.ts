@@ -58,7 +58,7 @@ function errorOf(reply: unknown, wait: string | null, origin: string) {
   const error = membersOf(membersOf(reply).error);
   const { code } = error;
   if (typeof code !== 'string') return new OperationFailed(UNEXPECTED);
-  // Without share pages, the path of requests is that of a secret.
+  // Without share pages, `/api/store/request` matches the path of a secret, which has no POST.
   if (code === 'no_such_path' || code === 'method_not_allowed')
     return new OperationFailed(`no secrets service or share page at ${origin}; ${CHECK}`);
   if (code === 'unauthorized')

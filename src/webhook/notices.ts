@@ -35,7 +35,7 @@ async function certificateEnd(url: URL, allowPrivate: boolean) {
     signal: AbortSignal.timeout(10_000),
     agent: false,
   });
-  // Listens from the beginning: a name that is too long fails before the socket is known here.
+  // Both listeners stand before any `await`: the lookup of a name that is too long fails at once.
   const connected = new Promise<unknown>((resolve, reject) => {
     request.on('error', reject);
     request.once('socket', (socket) => socket.once('secureConnect', () => resolve(socket)));

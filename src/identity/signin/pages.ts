@@ -32,9 +32,9 @@ export function page(title: string, content: Html, parts: PageParts = {}): TextR
   const headers = request?.headers ?? {};
   const notice = cookieOf(headers, NOTICE_COOKIE);
   const above = notice === null ? [] : [renderNotice(notice)];
-  // Otherwise the form has it. A form without fields, or of another step, is not on the page.
-  const isSaid = main.text.includes('role="alert"');
-  if (repeated && !isSaid) above.push(renderAlert(repeated.failure));
+  // A form shows its own failure. One without fields, or of another step, is not on the page.
+  const isShown = main.text.includes('role="alert"');
+  if (repeated && !isShown) above.push(renderAlert(repeated.failure));
   const again = renderIf(repeated !== undefined, 'again');
   const template = main.text.includes('class="card') ? 'page' : 'card-page';
   const narrow = renderIf(!caller?.user, 'narrow');

@@ -52,7 +52,7 @@ export function noticeJobs(
 const PRIVATE = 'NOTIFY_URL is a private address; set NOTIFY_ALLOW_PRIVATE=on to allow it';
 const LIMIT_SECONDS = 10;
 const LIMIT_MS = LIMIT_SECONDS * 1_000;
-/** The code of what took longer. */
+/** The error code after the time limit. */
 const LATE = 'ABORT_ERR';
 const IN_TIME = `within ${LIMIT_SECONDS} s`;
 
